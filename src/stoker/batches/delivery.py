@@ -1,0 +1,66 @@
+"""From the reports of an order to the batch the user gets.
+
+Large batches are views of their slot, which stays leased until the last view dies. Small ones are copied out and the
+slot is free at once: below some ten kilobytes a copy costs less than the bookkeeping of a lease. So are batches of
+users who keep many of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stoker.batches.job import Payload
+from stoker.batches.layout import Layout, rebuild
+from stoker.batches.packing import unpack
+from stoker.batches.rows import read_columns
+from stoker.contracts import Bytes, Order
+from stoker.slots import SlotPool
+
+_COPY_BELOW_BYTES = 32 * 1024
+
+
+class Delivery:
+    """Knows every layout that was announced, and the pool whose slots the batches lie in."""
+
+    def __init__(self, pool: SlotPool) -> None:
+        self._pool = pool
+        self._layouts: dict[int, Layout] = {}
+
+    def note(self, payload: Any) -> None:
+        """Remember a layout that a report announces."""
+        if isinstance(payload, Payload) and payload.layout is not None:
+            self._layouts[payload.layout.fingerprint] = payload.layout
+
+    def build(self, order: Order) -> Any:
+        """The batch of a complete order; its slot is leased, or free again."""
+        first = order.payloads[0][1] if order.payloads else None
+        if isinstance(first, Payload) and order.layout == 0:
+            return self._unpack(order, first)
+        layout = self._layouts[order.layout]
+        memory = self._memory(order)
+        return rebuild(layout.tree, read_columns(layout, memory, order.rows, _loose(layout, order)))
+
+    def _unpack(self, order: Order, payload: Payload) -> Any:
+        if payload.packed is None:
+            self._pool.give_back(order.slot)
+            return payload.direct
+        return unpack(payload.packed, self._memory(order))
+
+    def _memory(self, order: Order) -> Bytes:
+        size = order.size_bytes
+        owner = self._pool.lease(order.slot, size) if size > _COPY_BELOW_BYTES else None
+        if owner is not None:
+            return owner
+        copy: Bytes = self._pool.arena.rows(order.slot, size).copy() if size else np.empty(0, np.uint8)
+        self._pool.give_back(order.slot)
+        return copy
+
+
+def _loose(layout: Layout, order: Order) -> list[list[Any]]:
+    """The loose columns of all runs, joined in the order of their rows."""
+    if not layout.has_loose:
+        return []
+    runs = [payload.loose for _, payload in sorted(order.payloads, key=lambda run: run[0])]
+    return [[value for column in parts for value in column] for parts in zip(*runs, strict=True)]

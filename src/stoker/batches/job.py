@@ -1,0 +1,209 @@
+"""The job of a map-style dataset: turns a ticket into rows of a slot, or into a whole collated batch.
+
+    ROWS    fetch the samples of the run ─► write them as rows ─► report the layout's fingerprint
+                                             └─ misfit: report it; the loader asks for the whole batch
+    BATCH   fetch all samples ─► rows if they fit, else collate_fn ─► pickle 5, buffers in the slot
+
+The first time a job uses a layout it announces it, as the payload's first half, so that the training process can read
+what lies in the slot. User errors never leave `run`: they become reports, because an order of a batch has to be
+answered whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stoker.batches.collate import avoid_shared_memory, collate_plainly, leaf_of
+from stoker.batches.gather import gather_layout, gather_rows, plain_indices
+from stoker.batches.layout import Layout, Misfit, learn
+from stoker.batches.packing import Packed, pack
+from stoker.batches.read_into import Reader
+from stoker.batches.rows import write_rows
+from stoker.contracts import Answer, Ask, Fetch, MapSlot, Randomness, Report, Ticket
+from stoker.errors import RemoteError
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a report carries beside the slot: a layout not announced before, loose columns, a packed batch."""
+
+    layout: Layout | None = None
+    loose: list[Any] | None = None
+    packed: Packed | None = None
+    direct: Any = None  # in the training process: the batch itself, nothing packed
+    state: Any = None  # what an iterable dataset's worker says of its place
+
+
+@dataclass
+class Style:
+    """How samples become batches."""
+
+    collate: Callable[[Any], Any]
+    as_rows: bool  # collate is torch's default: rows may be written straight into the slot
+    single: bool = False  # batch_size=None: a key gives the whole batch, `collate` converts it
+
+
+@dataclass
+class MapJob:
+    """Loads samples of a map-style dataset."""
+
+    fetch: Fetch
+    style: Style
+    in_process: bool = False  # runs in the training process: errors and batches are handed over as they are
+    worker: int = 0
+    _layout: Layout | None = None
+    _announced: set[int] = field(default_factory=set)
+    _randomness: Randomness | None = None
+    _reader: Reader | None = None
+
+    @property
+    def dataset(self) -> Any:
+        return self.fetch.dataset
+
+    def open(self, worker: int | None, randomness: Randomness | None) -> None:
+        self.worker = worker or 0
+        if not self.in_process:
+            avoid_shared_memory()
+        self._randomness = randomness
+        if hasattr(self.dataset, "read_into"):
+            self._reader = Reader(self.dataset)
+
+    def for_lane(self) -> MapJob:
+        """The same job for another lane of this process: lanes share the dataset, and announce layouts on their own."""
+        return dataclasses.replace(self, _announced=set())
+
+    def begin_epoch(self, note: Any) -> None:
+        """Map-style datasets keep nothing from epoch to epoch."""
+
+    def run(self, ticket: Ticket, slot: MapSlot) -> Report:
+        begin = time.perf_counter_ns()
+        try:
+            report = self._rows(ticket, slot) if ticket.ask is Ask.ROWS else self._batch(ticket, slot)
+        except Misfit:
+            report = self._report(ticket, Answer.MISFIT)
+        except Exception as error:
+            report = self._failure(ticket, error)
+        report.busy_ns = time.perf_counter_ns() - begin
+        return report
+
+    async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
+        begin = time.perf_counter_ns()
+        try:
+            samples = await asyncio.gather(*map(self.fetch.one_async, _plain(ticket.keys)))
+            report = self._finish(ticket, slot, list(samples))
+        except Misfit:
+            report = self._report(ticket, Answer.MISFIT)
+        except Exception as error:
+            report = self._failure(ticket, error)
+        report.busy_ns = time.perf_counter_ns() - begin
+        return report
+
+    def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
+        if self.fetch.arrays is not None:
+            return self._gather(ticket, slot)
+        if self._reader is not None and self._layout is not None:
+            return self._read_into(ticket, slot)
+        return self._write(ticket, slot, self._load(ticket))
+
+    def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
+        if self.style.single:
+            return self._pack(ticket, slot, self.style.collate(self._load(ticket)[0]))
+        if self.style.as_rows and self.fetch.arrays is not None:
+            try:
+                return self._gather(ticket, slot)
+            except Misfit:
+                pass
+        return self._finish(ticket, slot, self._load(ticket))
+
+    def _finish(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
+        """Rows if that is asked for or possible; else collate the whole batch."""
+        if ticket.ask is Ask.ROWS:
+            return self._write(ticket, slot, samples)
+        if self.style.single:
+            return self._pack(ticket, slot, self.style.collate(samples[0]))
+        if self.style.as_rows:
+            try:
+                return self._write(ticket, slot, samples)
+            except Misfit:
+                # In the training process torch's own function decides dtypes and strides as the user expects.
+                return self._pack(ticket, slot, (self.style.collate if self.in_process else collate_plainly)(samples))
+        return self._pack(ticket, slot, self.style.collate(samples))
+
+    def _load(self, ticket: Ticket) -> list[Any]:
+        keys = _plain(ticket.keys)
+        if self._randomness is None:
+            return self.fetch.many(keys)
+        return self._randomness.load(self.fetch.one, keys, ticket.position + ticket.start)
+
+    def _write(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
+        if self._layout is not None:
+            try:
+                return self._write_as(self._layout, ticket, slot, samples)
+            except Misfit:
+                pass
+        if not samples:
+            raise Misfit
+        layout = learn(samples[0], functools.partial(leaf_of, contiguous=self.in_process))
+        if self._layout is not None and layout.fingerprint == self._layout.fingerprint:
+            raise Misfit
+        report = self._write_as(layout, ticket, slot, samples)
+        self._layout = layout
+        return report
+
+    def _write_as(self, layout: Layout, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
+        size = layout.offsets(ticket.rows)[-1]
+        loose = write_rows(layout, samples, slot(size), ticket.start, ticket.rows)
+        return self._written(ticket, layout, size, loose)
+
+    def _gather(self, ticket: Ticket, slot: MapSlot) -> Report:
+        arrays = self.fetch.arrays or ()
+        indices = plain_indices(ticket.keys, len(arrays[0]))
+        layout = self._layout or gather_layout(arrays, self.fetch.bare)
+        size = layout.offsets(ticket.rows)[-1]
+        gather_rows(layout, arrays, indices, slot(size), ticket.start, ticket.rows)
+        self._layout = layout
+        return self._written(ticket, layout, size, [])
+
+    def _read_into(self, ticket: Ticket, slot: MapSlot) -> Report:
+        layout, reader = self._layout, self._reader
+        assert layout is not None and reader is not None  # noqa: PT018 - the caller has looked
+        size = layout.offsets(ticket.rows)[-1]
+        reader.read(layout, _plain(ticket.keys), slot(size), ticket.start, ticket.rows)
+        return self._written(ticket, layout, size, [])
+
+    def _written(self, ticket: Ticket, layout: Layout, size: int, loose: list[Any]) -> Report:
+        payload = None
+        if layout.fingerprint not in self._announced or loose:
+            announced = None if layout.fingerprint in self._announced else layout
+            self._announced.add(layout.fingerprint)
+            payload = Payload(announced, loose or None)
+        return self._report(ticket, Answer.DONE, size_bytes=size, layout=layout.fingerprint, payload=payload)
+
+    def _pack(self, ticket: Ticket, slot: MapSlot, batch: Any) -> Report:
+        if self.in_process:
+            return self._report(ticket, Answer.DONE, payload=Payload(direct=batch))
+        packed, size = pack(batch, slot)
+        return self._report(ticket, Answer.DONE, size_bytes=size, payload=Payload(packed=packed))
+
+    def _failure(self, ticket: Ticket, error: Exception) -> Report:
+        if self.in_process:
+            return self._report(ticket, Answer.ERROR, payload=error)
+        remote = RemoteError.capture(error, f"in DataLoader worker process {self.worker}")
+        return self._report(ticket, Answer.ERROR, payload=remote)
+
+    def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
+        return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+
+
+def _plain(keys: Any) -> list[Any]:
+    """Keys as a user's dataset gets them from torch: Python's own numbers."""
+    plain: list[Any] = keys.tolist() if isinstance(keys, np.ndarray) else keys
+    return plain

@@ -1,0 +1,40 @@
+"""Datasets that fill a row themselves: `read_into(index, row)` saves even the one copy from a sample into the slot.
+
+`row` is built like a sample of the dataset, with a NumPy view of the slot in the place of every array, tensor or number
+(a number is a view without dimensions: `row["label"][...] = 3`). The layout is learned from one ordinary sample, so the
+dataset still has `__getitem__`, and both must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.batches.layout import Branch, Layout, Leaf, Misfit
+from stoker.batches.rows import row_views
+from stoker.contracts import Bytes
+
+
+@dataclass
+class Reader:
+    """Calls a dataset's `read_into` for the rows of a run."""
+
+    dataset: Any
+
+    def read(self, layout: Layout, keys: list[Any], memory: Bytes, start: int, rows: int) -> None:
+        if layout.has_loose:
+            raise Misfit  # text has no row to be written into
+        for offset, key in enumerate(keys):
+            views = row_views(layout, memory, rows, start + offset)
+            self.dataset.read_into(key, _arrange(layout.tree, iter(views)))
+
+
+def _arrange(tree: Leaf | Branch, views: Any) -> Any:
+    if isinstance(tree, Leaf):
+        return next(views)
+    parts = [_arrange(child, views) for child in tree.children]
+    if tree.kind == "dict":
+        return dict(zip(tree.names, parts, strict=True))
+    if tree.type is not None:
+        return tree.type(*parts)
+    return tuple(parts) if tree.kind == "tuple" else parts

@@ -1,0 +1,45 @@
+"""A person's door: the `stoker` command.
+
+One file a subcommand: parse, call, print. Nothing is decided here that a program could not decide too. The files of
+subcommands import only typer when they are loaded, and torch, Pillow or rich when they are run, so that `stoker
+--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stoker.cli import demo
+
+app = typer.Typer(
+    name="stoker",
+    help="Stoker keeps accelerators fed: a data loader for training models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # the usual traceback: it can be searched for, and hides nothing
+)
+app.command()(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from stoker import __version__
+
+        typer.echo(f"stoker {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _stoker(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Stoker keeps accelerators fed: a data loader for training models."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

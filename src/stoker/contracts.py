@@ -1,0 +1,218 @@
+"""What the rooms hand to each other: values without behaviour, and the shapes of the objects that meet in the loader.
+
+A **ticket** asks for a run of rows of one batch, or for a whole batch; a **report** answers it. A **job** turns tickets
+into reports and knows datasets and collating, but not who runs it; a **crew** runs jobs in processes, threads or the
+training process itself, and knows nothing of data. Both meet only in `stoker.loader`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+MapSlot = Callable[[int], Bytes]
+"""Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
+
+START_METHODS = ("fork", "forkserver", "spawn")
+
+
+class Ask(enum.IntEnum):
+    """What a ticket asks for."""
+
+    ROWS = 0  # rows [start, stop) of a batch, written straight into the slot
+    BATCH = 1  # the whole batch, collated by one worker
+    STOP = 2  # nothing more: the lane ends
+
+
+class Answer(enum.IntEnum):
+    """What a report says."""
+
+    DONE = 0  # the rows are in the slot, or the batch is in the payload
+    MISFIT = 1  # these samples cannot be written as rows: ask for the whole batch
+    ERROR = 2  # the user's code raised; the payload is a RemoteError
+    END = 3  # an iterable dataset of this worker is used up
+    CANCELLED = 4  # the epoch was ended before this ticket's turn
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One piece of work. `keys` are the dataset's indices for the rows asked for (None for iterable datasets)."""
+
+    order: int  # number of the batch, counted over the life of a crew
+    ask: Ask
+    slot: int
+    start: int
+    stop: int
+    rows: int  # rows of the whole batch: they decide where each column lies in the slot
+    epoch: int  # tickets of an epoch that was left early are answered with CANCELLED
+    position: int = 0  # place of the batch's first row in the epoch: randomness may be keyed by it
+    keys: Any = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one ticket."""
+
+    order: int
+    answer: Answer
+    start: int
+    stop: int
+    worker: int
+    size_bytes: int = 0  # how much of the slot the batch fills
+    layout: int = 0  # fingerprint of how the rows lie in the slot; 0: nothing was written as rows
+    busy_ns: int = 0
+    payload: Any = None
+
+
+@dataclass(frozen=True)
+class WorkerSeat:
+    """Who a worker is: what `torch.utils.data.get_worker_info()` shows, and what its seeds are made of."""
+
+    id: int
+    count: int
+    base_seed: int
+    lanes: int = 1
+
+
+class Fetch(Protocol):
+    """How samples are got from a dataset, chosen once (see `stoker.sources.fetch`)."""
+
+    dataset: Any
+    arrays: Sequence[Any] | None  # columns that can be gathered with one indexing operation each
+    bare: bool  # the dataset is one array: a sample is an element, not a tuple of elements
+
+    def one(self, key: Any) -> Any:
+        """One sample."""
+
+    def many(self, keys: list[Any]) -> list[Any]:
+        """The samples of a run, in order."""
+
+    async def one_async(self, key: Any) -> Any:
+        """One sample of a dataset with `async def __agetitem__`."""
+
+
+class Randomness(Protocol):
+    """Keeps what samples draw from global generators independent of who loads them."""
+
+    def load(self, one: Callable[[Any], Any], keys: list[Any], position: int) -> list[Any]:
+        """Load the samples for `keys`, the first of which stands at `position` in the epoch."""
+
+
+class Job(Protocol):
+    """Turns tickets into reports. Made in the training process, pickled (or forked) to where it runs."""
+
+    @property
+    def dataset(self) -> Any:
+        """The user's dataset, for `get_worker_info()`."""
+
+    def open(self, worker: int | None, randomness: Randomness | None) -> None:
+        """Called once where the job will run, before the first ticket. `worker` is None in the training process."""
+
+    def for_lane(self) -> Job:
+        """The same job for one more lane of this process."""
+
+    def begin_epoch(self, note: Any) -> None:
+        """A new epoch starts: iterable datasets make a new iterator."""
+
+    def run(self, ticket: Ticket, slot: MapSlot) -> Report:
+        """Do what the ticket asks; errors of user code become reports, never exceptions."""
+
+    async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
+        """The same for datasets with `async def __agetitem__`."""
+
+
+class Crew(Protocol):
+    """Whoever runs a job: the training process, threads, or processes × lanes."""
+
+    def begin_epoch(self, note: Any) -> int:
+        """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
+
+    def submit(self, ticket: Ticket, worker: int | None = None) -> None:
+        """Hand out a ticket, to a certain worker or to whoever is free first."""
+
+    def flush(self) -> None:
+        """Send what was submitted, as far as that goes without blocking."""
+
+    def wait(self, timeout_s: float | None) -> list[Report]:
+        """Block until there is at least one report; an empty list when the time is up."""
+
+    def close(self) -> None:
+        """Let everybody go, and wait until they are gone."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who loads: `processes` × `lanes`, and how they share the work.
+
+    processes     worker processes; 0 loads in the training process
+    lanes         threads in each process (coroutines, where the dataset has `async def __agetitem__`); with
+                  processes=0, threads in the training process, and lanes=0 then means none: inline
+    start_method  "fork", "forkserver" or "spawn"; None takes the platform's default
+    share         "rows": all lanes fill rows of the same batch; "batches": one worker makes a whole batch, in torch's
+                  round robin; None decides: see docs/decisions/0002-sharing-rows.md
+    rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
+    max_bytes     memory for batches under way; at least two batches are always allowed
+    """
+
+    processes: int = 0
+    lanes: int = 1
+    start_method: Literal["fork", "forkserver", "spawn"] | None = None
+    share: Literal["rows", "batches"] | None = None
+    rows_per_run: int | None = None
+    max_bytes: int = 512 * 2**20
+
+    def __post_init__(self) -> None:
+        _whole(self, "processes", least=0)
+        _whole(self, "lanes", least=0 if self.processes == 0 else 1)
+        _whole(self, "max_bytes", least=1)
+        if self.rows_per_run is not None:
+            _whole(self, "rows_per_run", least=1)
+        if self.start_method is not None and self.start_method not in START_METHODS:
+            raise ValueError(f"start_method should be one of {START_METHODS}, but got {self.start_method!r}")
+        if self.share not in (None, "rows", "batches"):
+            raise ValueError(f'share should be "rows", "batches" or None, but got {self.share!r}')
+
+    @property
+    def total_lanes(self) -> int:
+        """How many samples are under way at the same time."""
+        return self.lanes * max(1, self.processes)
+
+
+def _whole(owner: object, name: str, least: int) -> None:
+    value = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} should be at least {least}, but got {value}")
+
+
+@dataclass
+class Order:
+    """One batch on its way through the loader."""
+
+    number: int
+    slot: int
+    rows: int
+    keys: Any
+    ask: Ask
+    worker: int | None = None
+    rows_left: int = 0
+    layout: int = 0
+    size_bytes: int = 0
+    misfit: bool = False
+    cancelled: bool = False
+    error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised
+    payloads: list[tuple[int, Any]] = field(default_factory=list)  # (start row, payload) of each run
+
+    @property
+    def complete(self) -> bool:
+        return self.rows_left == 0
+
+
+Keys = Sequence[Any] | npt.NDArray[np.int64]

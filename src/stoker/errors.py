@@ -1,0 +1,123 @@
+"""Every exception Stoker raises of its own, and how a worker's exception becomes one of the training process.
+
+    StokerError
+    ├── WorkerDied        (RuntimeError)   a worker process ended without being asked to
+    ├── WorkerTimeout     (RuntimeError)   no batch came within `timeout`
+    └── SlotMemoryError   (MemoryError)    no memory for a slot
+
+An error of the user's own code (a dataset, a `collate_fn`) is not wrapped: it is raised again with its own type, as
+torch's loader does, and carries the worker's traceback in its text. Errors keep their data as attributes and survive
+pickling: `__init__` takes those data by keyword and `__reduce__` hands them on.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import signal
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+
+class StokerError(Exception):
+    """The root of Stoker's own errors."""
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text)
+        self.data = data
+        for name, value in data.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), **self.data), (self.args[0],)
+
+
+class WorkerDied(StokerError, RuntimeError):
+    """A worker process ended without being asked to; the text names it, its signal and the samples it held."""
+
+
+class WorkerTimeout(StokerError, RuntimeError):
+    """No batch arrived within the loader's `timeout`."""
+
+
+class SlotMemoryError(StokerError, MemoryError):
+    """The operating system had no memory for a slot."""
+
+
+def describe_exit(exit_code: int | None) -> str:
+    """What a process's exit code says: a signal by its name, or a status."""
+    if exit_code is None:
+        return "ended"
+    if exit_code >= 0:
+        return f"exited unexpectedly with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"is killed by signal: {name}"
+
+
+def likely_cause(exit_code: int | None) -> str:
+    """The usual reason behind a way of dying, and what to try, as one sentence."""
+    if exit_code == -signal.SIGKILL:
+        return (
+            "A kill without a traceback is usually the kernel's out-of-memory killer. Try fewer workers, smaller "
+            "batches, a smaller prefetch_factor, or keep large lists in stoker.SharedList."
+        )
+    if exit_code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT):
+        return (
+            "A crash in native code (a decoder, a library that does not survive fork). Load the samples named above "
+            'with num_workers=0 to see it, or try multiprocessing_context="spawn".'
+        )
+    return (
+        "Something in the worker ended the process (sys.exit, os._exit, a signal). "
+        "Load those samples with num_workers=0 to see it."
+    )
+
+
+@dataclass(frozen=True)
+class RemoteError:
+    """A worker's exception on its way to the training process.
+
+    The type travels when it can be pickled; the traceback always travels, as text.
+    """
+
+    kind: type[BaseException] | None
+    name: str
+    text: str
+    where: str
+
+    @classmethod
+    def capture(cls, error: BaseException, where: str) -> RemoteError:
+        """Describe `error`, which is being handled now, without keeping its frames alive."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(_shippable(type(error)), type(error).__name__, text, where)
+
+    def to_exception(self) -> BaseException:
+        """The exception to raise in the training process: the same type where it takes one text, else RuntimeError."""
+        message = f"Caught {self.name} {self.where}.\nOriginal {self.text}"
+        if self.kind is KeyError:
+            return KeyError(_PlainRepr(message))
+        try:
+            error = self.kind(message) if self.kind is not None else None
+        except Exception:  # a type whose constructor wants something else than a text
+            error = None
+        return error if error is not None else RuntimeError(message)
+
+
+class _PlainRepr(str):
+    """A text whose repr is itself, because KeyError shows the repr of its argument and a traceback needs its lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _shippable(kind: type[BaseException]) -> type[BaseException] | None:
+    try:
+        same = pickle.loads(pickle.dumps(kind)) is kind
+    except Exception:  # local classes, classes of modules that cannot be imported: pickle raises many types
+        return None
+    return kind if same else None

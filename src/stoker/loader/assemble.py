@@ -1,0 +1,135 @@
+"""Which job and which crew a loader needs, read off its arguments once for every iterator.
+
+The rules, in the order they are applied:
+
+- iterable datasets and a `collate_fn` of the user's own: whole batches, by one worker each, in torch's round robin;
+- `worker_init_fn`: the same, because code that prepares each worker differently can see who made a batch;
+- everything else is shared, in fixed parts unless `Workers(share=…)` says otherwise (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.multiprocessing
+from torch.utils.data import IterableDataset
+
+from stoker.batches import IterableJob, MapJob, Style, is_default_collate
+from stoker.contracts import Crew, Job, Keys, Workers
+from stoker.loader.datapipes import DataPipes
+from stoker.slots import Arena
+from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
+from stoker.workers import InlineCrew, ProcessCrew, ThreadCrew
+from stoker.workers.processes import Staff
+
+if TYPE_CHECKING:
+    from stoker.loader.dataloader import DataLoader
+
+
+class Assembly:
+    """A loader's arguments, as the iterator needs them."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader_parts = _Parts(loader)
+        self.workers: Workers = loader.workers
+        self.dataset = loader_parts.dataset
+        self._pipes = DataPipes(self.dataset, loader.generator)
+        self.is_iterable = isinstance(self.dataset, IterableDataset)
+        self.is_inline = self.workers.processes == 0 and not self._needs_threads()
+        self.in_order = loader.in_order or self.is_inline
+        self.prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
+        self.batch_rows = loader.batch_size or 1
+        self.share = self._share()
+        self.as_rows = self.share != "batches"
+        self.private = self.workers.processes > 0 and self.share != "rows"
+
+    def shared_seed(self) -> int:
+        """DataPipes are seeded alike in all workers, anew for each epoch."""
+        return self._pipes.draw_seed()
+
+    def keys(self, batches_of_keys: Callable[[Any, bool], Iterator[Keys]]) -> Iterator[Keys | None]:
+        """The keys of each batch of an epoch; endless Nones for iterable datasets, which have no keys."""
+        if self.is_iterable:
+            return itertools.repeat(None)
+        return batches_of_keys(self._loader.index_sampler, self._loader.batched)
+
+    def window(self, batch_bytes: int) -> int:
+        """How many batches may be under way."""
+        if self.is_inline:
+            return 1
+        processes, lanes = self.workers.processes, self.workers.total_lanes
+        wanted = max(1, self.prefetch_factor) * max(1, processes)
+        if self.as_rows:
+            wanted = max(wanted, -(-2 * lanes // max(1, self.batch_rows)), 2)
+        elif self.workers.lanes > 1:
+            wanted *= self.workers.lanes
+        if not batch_bytes:
+            return wanted
+        least = 2 if self.as_rows else max(2, processes)
+        return max(min(wanted, self.workers.max_bytes // batch_bytes), least) if wanted > least else wanted
+
+    def crew(self, arena: Arena, base_seed: int) -> Crew:
+        """Start whoever loads."""
+        workers = self.workers
+        if workers.processes > 0:
+            return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed))
+        job = self._job(in_process=True)
+        if self.is_inline:
+            self._pipes.shard_here()
+            return InlineCrew(job, arena)
+        return ThreadCrew(job, arena, max(1, workers.lanes), coroutines=is_async(self.dataset))
+
+    def _needs_threads(self) -> bool:
+        awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
+        return self.workers.lanes > 1 or awaited_only
+
+    def _share(self) -> str:
+        whole = self.is_iterable or not self._loader.batched or not is_default_collate(self._loader.collate_fn)
+        if whole:
+            return "batches"
+        if self.is_inline:
+            return "batches"
+        if self.workers.share is not None:
+            return "rows" if self.workers.share == "rows" else "batches"
+        return "batches" if self._loader.worker_init_fn is not None and self.workers.processes else "parts"
+
+    def _staff(self, base_seed: int) -> Staff:
+        context = self._loader.context
+        if context is None:
+            context = torch.multiprocessing.get_context()
+        return Staff(
+            self.workers.processes,
+            self.workers.lanes,
+            context,
+            base_seed,
+            self._pipes.init_fn(self._loader.worker_init_fn),
+            self.private,
+            coroutines=is_async(self.dataset) and not self.is_iterable,
+        )
+
+    def _job(self, in_process: bool) -> Job:
+        parts = self._loader
+        style = Style(parts.collate_fn, is_default_collate(parts.collate_fn) and parts.batched, not parts.batched)
+        fetch = fetch_for(self.dataset)
+        if not self.is_iterable:
+            return MapJob(fetch, style, in_process)
+        return self._pipes.job(IterableJob)(
+            fetch, style, in_process, batch_size=parts.batch_size, drop_last=parts.drop_last
+        )
+
+
+class _Parts:
+    """What is kept of a loader: never the loader itself, which may hold its iterator."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.dataset: Any = loader.dataset
+        self.collate_fn = loader.collate_fn
+        self.worker_init_fn = loader.worker_init_fn
+        self.index_sampler = loader._index_sampler
+        self.batched = loader._auto_collation
+        self.batch_size = loader.batch_size
+        self.drop_last = loader.drop_last
+        self.context = loader.multiprocessing_context

@@ -1,0 +1,286 @@
+"""One pass over a loader: orders go out, reports come in, batches are handed over in order.
+
+    keys ─► order (slot, tickets) ─► crew ─► reports ─► order complete ─► batch
+              ▲                                             │
+              └──────── one more for each handed over ──────┘         at most `window` orders are under way
+
+An order that is answered with a misfit, or whose runs disagree about the layout, is asked for again as a whole batch;
+after a few of those, batches are asked for whole from the start. An epoch that is left early leaves orders behind:
+their tickets are cancelled, and their slots come back as the answers trickle in.
+
+Everything here happens inside `next()`, in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stoker.batches import Delivery
+from stoker.contracts import Answer, Ask, Keys, Order, Report
+from stoker.device import Pinning
+from stoker.errors import RemoteError, WorkerTimeout
+from stoker.loader.assemble import Assembly
+from stoker.loader.keys import batches_of_keys
+from stoker.loader.rounds import Rounds
+from stoker.loader.sharing import Sharing
+from stoker.slots import Arena, SlotPool
+
+if TYPE_CHECKING:
+    from stoker.loader.dataloader import DataLoader
+
+_MISFITS_UNTIL_WHOLE = 3  # a guess: one odd batch is luck, three are a habit of the dataset
+
+
+class BatchIterator:
+    """Iterates once over a loader; with persistent workers, again after each `_reset`."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._lock = threading.Lock()
+        self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
+        self._timeout_s = loader.timeout or None
+        self._assembly = Assembly(loader)
+        self._pool = SlotPool(Arena())
+        self._delivery = Delivery(self._pool)
+        self._orders: dict[int, Order] = {}
+        self._made = 0  # orders so far, over all epochs
+        self._begin(loader)
+        self._base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        self._crew = self._assembly.crew(self._pool.arena, self._base_seed)
+        self._close = weakref.finalize(self, self._crew.close)
+        self._epoch = self._crew.begin_epoch(self._shared_seed)
+        self._fill()
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._index_sampler)
+
+    def __next__(self) -> Any:
+        if torch._C._autograd._profiler_enabled():
+            with torch.autograd.profiler.record_function(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
+                return self._next()
+        return self._next()
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+    def close(self) -> None:
+        """Let the workers go. Batches that were handed over stay valid."""
+        self._sequence.clear()
+        self._exhausted = True
+        self._close()
+
+    # Names that code written for torch's iterators knows.
+    @property
+    def _workers(self) -> list[Any]:
+        return getattr(self._crew, "workers", [])
+
+    def _shutdown_workers(self) -> None:
+        self.close()
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Start the next epoch with the same workers."""
+        with self._lock:
+            for order in self._orders.values():
+                order.cancelled = True
+            self._begin(loader)
+            self._epoch = self._crew.begin_epoch(self._shared_seed)
+            self._fill()
+
+    def _begin(self, loader: DataLoader[Any]) -> None:
+        self._shared_seed = self._assembly.shared_seed()
+        self._index_sampler = loader._index_sampler
+        self._keys: Iterator[Keys | None] = self._assembly.keys(batches_of_keys)
+        self._position = 0
+        self._sequence: deque[int] = deque()  # orders of this epoch that were not handed over yet
+        self._yielded = 0
+        self._exhausted = False
+        self._misfits = 0
+        self._length_told = loader._IterableDataset_len_called
+        workers = self._assembly.workers
+        self._sharing = Sharing(workers, self._assembly.share)
+        self._rounds = Rounds(max(1, workers.processes), self._assembly.in_order, self._assembly.prefetch_factor)
+        self._batch_bytes = 0
+
+    def _next(self) -> Any:
+        with self._lock:
+            if self._assembly.is_inline:
+                self._fill()
+            order = self._await_order()
+            batch = self._hand_over(order)
+            self._yielded += 1
+            self._warn_if_longer()
+        return self._pinning(batch)
+
+    def _await_order(self) -> Order:
+        while True:
+            order = self._pop_complete()
+            if order is not None:
+                return order
+            if not self._sequence:
+                raise StopIteration
+            self._take_reports()
+
+    def _pop_complete(self) -> Order | None:
+        """The next order to hand over, if it is complete; orders of workers that have ended are skipped."""
+        while self._sequence:
+            number = self._sequence[0] if self._assembly.in_order else self._first_complete()
+            order = self._orders[number] if number is not None else None
+            if order is None or not order.complete:
+                return None
+            self._sequence.remove(order.number)
+            if not order.cancelled:
+                return self._orders.pop(order.number)
+            self._drop(order)
+        return None
+
+    def _first_complete(self) -> int | None:
+        return next((number for number in self._sequence if self._orders[number].complete), None)
+
+    def _take_reports(self) -> None:
+        try:
+            reports = self._crew.wait(self._timeout_s)
+        except RuntimeError:
+            self.close()
+            raise
+        if not reports:
+            raise WorkerTimeout(
+                f"DataLoader timed out after {self._timeout_s} seconds: {len(self._sequence)} batches are under way "
+                "and none was finished. Raise timeout, or find out what the workers wait for.",
+                timeout_s=self._timeout_s,
+            )
+        for report in reports:
+            self._note(report)
+
+    def _note(self, report: Report) -> None:
+        self._delivery.note(report.payload)
+        order = self._orders.get(report.order)
+        if order is None:
+            return
+        order.rows_left -= report.stop - report.start if order.ask is Ask.ROWS else order.rows_left
+        if report.answer is Answer.DONE:
+            self._note_done(order, report)
+        elif report.answer is Answer.ERROR:
+            if order.error is None or report.start < order.error[0]:
+                order.error = (report.start, report.payload)
+        elif report.answer is Answer.END:
+            self._rounds.end(report.worker)
+            order.cancelled = True
+        order.misfit |= report.answer is Answer.MISFIT
+        order.cancelled |= report.answer is Answer.CANCELLED
+        if order.complete:
+            self._completed(order)
+
+    def _note_done(self, order: Order, report: Report) -> None:
+        order.misfit |= order.layout not in (0, report.layout)
+        order.layout, order.size_bytes = report.layout, max(order.size_bytes, report.size_bytes)
+        if order.keys is None:
+            order.rows = report.stop
+        if report.payload is not None:
+            order.payloads.append((report.start, report.payload))
+        self._sharing.learn(report.stop - report.start, report.busy_ns)
+        self._batch_bytes = max(self._batch_bytes, order.size_bytes)
+
+    def _completed(self, order: Order) -> None:
+        if order.worker is not None:
+            self._rounds.answered(order.worker)
+        if order.number not in self._sequence:  # of an epoch that was left early
+            self._drop(order)
+        elif order.cancelled:
+            if order.worker is not None and self._assembly.is_iterable:
+                self._cancel_orders_of(order.worker)
+            self._fill()
+        elif order.misfit and order.error is None and order.ask is Ask.ROWS:
+            self._ask_whole(order)
+
+    def _cancel_orders_of(self, worker: int) -> None:
+        """Whatever else was asked of a worker whose iterable has ended will be answered with END as well."""
+        for number in self._sequence:
+            order = self._orders[number]
+            if order.worker == worker and not order.complete:
+                order.cancelled = True
+
+    def _ask_whole(self, order: Order) -> None:
+        self._misfits += 1
+        order.ask, order.misfit, order.layout = Ask.BATCH, False, 0
+        order.payloads.clear()
+        if self._assembly.private:
+            order.worker = self._rounds.take()
+        self._send(order)
+
+    def _hand_over(self, order: Order) -> Any:
+        if order.error is not None:
+            self._pool.give_back(order.slot)
+            self._fill_if_prefetching()
+            error = order.error[1]
+            raise error.to_exception() if isinstance(error, RemoteError) else error
+        batch = self._delivery.build(order)
+        self._fill_if_prefetching()
+        return batch
+
+    def _fill_if_prefetching(self) -> None:
+        if not self._assembly.is_inline:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Ask for batches until `window` are under way."""
+        window = self._assembly.window(self._batch_bytes)
+        while not self._exhausted and self._under_way() < window:
+            if not self._order_next():
+                break
+        self._crew.flush()
+
+    def _under_way(self) -> int:
+        return len(self._sequence)
+
+    def _order_next(self) -> bool:
+        ask = Ask.ROWS if self._assembly.as_rows and self._misfits < _MISFITS_UNTIL_WHOLE else Ask.BATCH
+        worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
+        if worker is None and ask is Ask.BATCH and self._assembly.private:
+            self._exhausted = self._assembly.is_iterable and self._assembly.in_order
+            return False
+        try:
+            keys = next(self._keys)
+        except StopIteration:
+            self._exhausted = True
+            return False
+        rows = len(keys) if keys is not None else self._assembly.batch_rows
+        order = Order(self._made, self._pool.take(), rows, keys, ask, worker)
+        self._made += 1
+        self._orders[order.number] = order
+        self._sequence.append(order.number)
+        self._send(order)
+        self._position += rows
+        return True
+
+    def _send(self, order: Order) -> None:
+        order.rows_left = max(1, order.rows)
+        for ticket, worker in self._sharing.deal(order, self._epoch, self._position):
+            self._crew.submit(ticket, worker)
+
+    def _drop(self, order: Order) -> None:
+        self._orders.pop(order.number, None)
+        self._pool.give_back(order.slot)
+
+    def _warn_if_longer(self) -> None:
+        if not self._assembly.is_iterable or self._length_told is None or self._yielded <= self._length_told:
+            return
+        text = (
+            f"Length of IterableDataset {self._assembly.dataset} was reported to be {self._length_told}"
+            f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
+        )
+        if self._assembly.workers.processes > 0:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker. Please see "
+                "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
+            )
+        warnings.warn(text, stacklevel=4)

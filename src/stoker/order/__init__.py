@@ -1,0 +1,63 @@
+"""Which sample is next. Pure arithmetic: no input or output, no clock, no torch, no state.
+
+    position in an epoch ──► index in the dataset          a pure function of the settings and the epoch
+    step, rank           ──► positions                     a pure function of the step's size and the world's
+
+Walk it in this order. `mixer` turns a few whole numbers into chance. `permutation` makes of it a shuffle without a
+table. `protocol` says what an order can do, and each mode is one file: `sequential` (as it lies, or rotated for data
+shuffled when packed), `shuffle`, `block_shuffle`, `mix` (with `turns`, which keeps its proportions), `repeat`
+(counting in steps). `sharding` cuts an epoch into steps and steps into ranks. `randomness` gives each sample a
+generator of its own. `quality` says how good an order is and what it costs to read.
+
+Because nothing here remembers anything, the place of a run in its data is a seed, an epoch and a step. That is the
+whole of a checkpoint, it fits any number of ranks, and finding the place again takes microseconds. In return the
+functions are pinned: a golden file holds their values, and a change to one would silently reorder every run under way.
+"""
+
+from __future__ import annotations
+
+from stoker.order.block_shuffle import BlockShuffle
+from stoker.order.mix import Mix
+from stoker.order.mixer import Key, Purpose
+from stoker.order.permutation import permute, unpermute
+from stoker.order.protocol import Order
+from stoker.order.quality import ReadCost, ShuffleQuality, sequential_reads, shuffle_quality
+from stoker.order.randomness import generator_for, generator_from, sample_key
+from stoker.order.repeat import Repeat
+from stoker.order.sequential import PreShuffled, Sequential
+from stoker.order.sharding import (
+    LastStep,
+    Shard,
+    check_division,
+    rank_positions,
+    step_positions,
+    steps_per_epoch,
+)
+from stoker.order.shuffle import Shuffle
+
+__all__ = [
+    "BlockShuffle",
+    "Key",
+    "LastStep",
+    "Mix",
+    "Order",
+    "PreShuffled",
+    "Purpose",
+    "ReadCost",
+    "Repeat",
+    "Sequential",
+    "Shard",
+    "Shuffle",
+    "ShuffleQuality",
+    "check_division",
+    "generator_for",
+    "generator_from",
+    "permute",
+    "rank_positions",
+    "sample_key",
+    "sequential_reads",
+    "shuffle_quality",
+    "step_positions",
+    "steps_per_epoch",
+    "unpermute",
+]

@@ -1,0 +1,10 @@
+"""Slots: reused anonymous shared memory, each holding one batch.
+
+`arena`  one sparse memory file for all slots of a loader, mapped by every process that works for it
+`pool`   which slot is free; leases that end when the last view of a batch dies
+"""
+
+from stoker.slots.arena import Arena
+from stoker.slots.pool import SlotPool
+
+__all__ = ["Arena", "SlotPool"]

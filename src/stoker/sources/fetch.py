@@ -1,0 +1,93 @@
+"""How samples are got from a dataset: one by one, by runs, or gathered with one indexing operation.
+
+| the dataset                                            | way                                                         |
+|---|---|
+| `TensorDataset`, a tensor, an array, a Subset of those | gathered: one indexing operation a column                   |
+| has `__getitems__`                                     | asked for runs                                              |
+| has `async def __agetitem__`                           | awaited, many at a time, where lanes are coroutines         |
+| any other map-style dataset                            | asked sample by sample                                      |
+
+A subclass of `TensorDataset` may change what a sample is, so only the exact type is gathered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class MapFetch:
+    """Samples of a map-style dataset."""
+
+    dataset: Any
+    arrays: Sequence[Any] | None = None
+    bare: bool = False
+
+    def one(self, key: Any) -> Any:
+        return self.dataset[key]
+
+    def many(self, keys: list[Any]) -> list[Any]:
+        dataset = self.dataset
+        return [dataset[key] for key in keys]
+
+    async def one_async(self, key: Any) -> Any:
+        return await self.dataset.__agetitem__(key)
+
+
+@dataclass
+class RunFetch(MapFetch):
+    """Samples of a dataset that has `__getitems__`."""
+
+    def one(self, key: Any) -> Any:
+        return self.many([key])[0]
+
+    def many(self, keys: list[Any]) -> list[Any]:
+        return list(self.dataset.__getitems__(keys))
+
+
+def fetch_for(dataset: Any) -> MapFetch:
+    """The way to get samples from this dataset."""
+    found = _arrays_of(dataset)
+    if found is not None:
+        arrays, bare = found
+        return MapFetch(dataset, arrays, bare)
+    if getattr(dataset, "__getitems__", None) is not None:
+        return RunFetch(dataset)
+    return MapFetch(dataset)
+
+
+def is_async(dataset: Any) -> bool:
+    """Whether samples can be awaited."""
+    return inspect.iscoroutinefunction(getattr(type(dataset), "__agetitem__", None))
+
+
+def has_own_getitem(dataset: Any) -> bool:
+    """Whether samples can be asked for without awaiting; torch's `Dataset` only pretends to."""
+    method = getattr(type(dataset), "__getitem__", None)
+    return method is not None and getattr(method, "__qualname__", "") != "Dataset.__getitem__"
+
+
+def _arrays_of(dataset: Any) -> tuple[list[Any], bool] | None:
+    if type(dataset) in (np.ndarray, np.memmap) and dataset.ndim and dataset.dtype.kind in "biufc":
+        return [dataset], True
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if type(dataset) is torch.Tensor and dataset.ndim and _gatherable(dataset):
+        return [dataset], True
+    if type(dataset) is torch.utils.data.TensorDataset and all(map(_gatherable, dataset.tensors)):
+        return list(dataset.tensors), False
+    return None
+
+
+def _gatherable(tensor: Any) -> bool:
+    import torch
+
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return plain and not tensor.is_nested and not tensor.is_quantized and not tensor.requires_grad

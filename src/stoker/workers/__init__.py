@@ -1,0 +1,15 @@
+"""Who loads: the training process itself, threads, or processes × lanes.
+
+`inline`, `threads`, `processes`  the three kinds of crew, all with the same few methods (`stoker.contracts.Crew`)
+`lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
+`wire`       tickets and reports as fixed-size records in pipes
+`main`       what a worker process does from its first line to its last
+`identity`   worker ids and seeds, as torch documents them;  `randomness`  seeds that belong to the sample
+`parcel`     a dataset serialised once for all workers
+"""
+
+from stoker.workers.inline import InlineCrew
+from stoker.workers.processes import ProcessCrew
+from stoker.workers.threads import ThreadCrew
+
+__all__ = ["InlineCrew", "ProcessCrew", "ThreadCrew"]

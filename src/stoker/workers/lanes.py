@@ -1,0 +1,81 @@
+"""Inside one process: how tickets become reports.
+
+One lane is a plain loop in the calling thread. Several lanes are threads, each with the same loop: whoever is free
+takes the next ticket. For datasets that are awaited, lanes are coroutines of one event loop. All three get their
+tickets from a `take` that blocks (or is awaited) and gives None when there will be no more, and put their reports
+into a `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.contracts import Answer, Job, MapSlot, Report, Ticket
+
+SlotOf = Callable[[int], MapSlot]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a lane works with."""
+
+    take: Callable[[int], Ticket | None]
+    send: Callable[[int, Ticket, Report], None]
+    slot: SlotOf
+    cancelled: Callable[[Ticket], bool]
+
+
+def serve(job: Job, desk: Desk, lane: int = 0) -> None:
+    """Work until there are no more tickets."""
+    while (ticket := desk.take(lane)) is not None:
+        skip = desk.cancelled(ticket)
+        report = cancelled_report(ticket) if skip else job.run(ticket, desk.slot(ticket.slot))
+        desk.send(lane, ticket, report)
+        del ticket, report  # a lane that waits must not hold the last batch's samples
+
+
+def serve_in_threads(job: Job, desk: Desk, lanes: int, name: str) -> list[threading.Thread]:
+    """Start a thread a lane; they end when there are no more tickets."""
+    threads = [
+        threading.Thread(target=serve, args=(job.for_lane(), desk, lane), name=f"{name}-lane-{lane}", daemon=True)
+        for lane in range(lanes)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+async def serve_async(job: Job, desk: Desk, lanes: int, take: Callable[[], Awaitable[Ticket | None]]) -> None:
+    """Work with `lanes` coroutines until there are no more tickets."""
+    turn = asyncio.Lock()  # one lane at a time waits for a ticket, so that none is lost between two waiters
+
+    async def lane_loop(lane: int) -> None:
+        while True:
+            async with turn:
+                ticket = await take()
+            if ticket is None:
+                return
+            if desk.cancelled(ticket):
+                report = cancelled_report(ticket)
+            else:
+                report = await job.run_async(ticket, desk.slot(ticket.slot))
+            desk.send(lane, ticket, report)
+
+    await asyncio.gather(*map(lane_loop, range(lanes)))
+
+
+def cancelled_report(ticket: Ticket) -> Report:
+    return Report(ticket.order, Answer.CANCELLED, ticket.start, ticket.stop, worker=0)
+
+
+def slots_of(arena: Any) -> SlotOf:
+    """Maps slots of an arena when a job asks for their memory."""
+
+    def slot(number: int) -> MapSlot:
+        return lambda size_bytes: arena.rows(number, size_bytes)
+
+    return slot

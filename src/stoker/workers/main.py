@@ -1,0 +1,188 @@
+"""What a worker process does, from its first line to its last.
+
+    started ─► who am I (seeds, worker info) ─► worker_init_fn ─► tickets … ─► end of the ticket pipe ─► gone
+
+It ends when the ticket pipe ends, when nobody reads its reports any more, or within moments of the training process's
+death, in whatever way that dies: a thread blocks on the parent's process descriptor, which costs nothing while it
+waits, and leaves when it wakes. Ctrl-C reaches all processes of a terminal; workers ignore it, the training process
+decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import parent_process, reduction
+from multiprocessing.connection import wait as wait_for_any
+from typing import Any
+
+from stoker.contracts import Answer, Job, Report, Ticket, WorkerSeat
+from stoker.errors import RemoteError
+from stoker.slots import Arena
+from stoker.workers.identity import Identity
+from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
+from stoker.workers.parcel import Parcel
+from stoker.workers.wire import RECORD, ReportCode, TicketCode
+
+# Places in the arena's control room, which all processes of a loader see.
+EPOCH = 0  # number of the current epoch: tickets of older ones are cancelled
+NOTE = 1  # a number that the current epoch's job may need
+LANES_AT = 8  # from here, four numbers a lane: order + 1 (0: idle), first row, last row, unused
+LANE_SPAN = 4
+
+
+class Descriptor:
+    """A file descriptor that travels to a worker, by any start method."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, (reduction.DupFd(self.fd),)
+
+
+def _receive(handle: Any) -> Descriptor:
+    return Descriptor(handle.detach())
+
+
+@dataclass
+class Station:
+    """All that a worker process is given."""
+
+    arena: Arena
+    seat: WorkerSeat
+    tickets: Descriptor
+    reports: Descriptor
+    parcel: Parcel
+    init_fn: Callable[[int], Any] | None
+    coroutines: bool
+    owner_pid: int
+
+
+def worker_main(station: Station) -> None:
+    """The target of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
+    job = _open_job(station)
+    desk = _desk(station, job)
+    lanes = station.seat.lanes
+    if station.coroutines:
+        asyncio.run(serve_async(job, desk, lanes, _async_take(station, desk)))
+    elif lanes == 1:
+        serve(job, desk)
+    else:
+        for thread in serve_in_threads(job, desk, lanes, f"worker-{station.seat.id}"):
+            thread.join()
+
+
+def _open_job(station: Station) -> Job:
+    job: Job = station.parcel.content
+    identity = Identity(station.seat, job.dataset)
+    identity.assume()
+    try:
+        if station.init_fn is not None:
+            station.init_fn(station.seat.id)
+        job.open(station.seat.id, None)
+    except Exception as error:
+        return FailedJob(RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}"))
+    return job
+
+
+@dataclass
+class FailedJob:
+    """Stands in for a job whose worker could not be set up: answers everything with that error."""
+
+    error: RemoteError
+
+    @property
+    def dataset(self) -> Any:
+        return None
+
+    def open(self, worker: int | None, randomness: Any) -> None:
+        """Nothing to open."""
+
+    def for_lane(self) -> FailedJob:
+        return self
+
+    def begin_epoch(self, note: Any) -> None:
+        """The error stays."""
+
+    def run(self, ticket: Ticket, slot: Any) -> Report:
+        return Report(ticket.order, Answer.ERROR, ticket.start, ticket.stop, 0, payload=self.error)
+
+    async def run_async(self, ticket: Ticket, slot: Any) -> Report:
+        return self.run(ticket, slot)
+
+
+def _desk(station: Station, job: Job) -> Desk:
+    control, code, answers = station.arena.control, TicketCode(station.arena), ReportCode(station.arena)
+    place = LANES_AT + station.seat.id * station.seat.lanes * LANE_SPAN
+    epoch = 0
+
+    def take(lane: int) -> Ticket | None:
+        nonlocal epoch
+        record = os.read(station.tickets.fd, RECORD)
+        if not record:
+            return None
+        ticket = code.decode(record)
+        _mark(control, place + lane * LANE_SPAN, ticket)
+        if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
+            epoch = ticket.epoch
+            job.begin_epoch(control[NOTE])
+        return ticket
+
+    def send(lane: int, ticket: Ticket, report: Report) -> None:
+        report.worker = station.seat.id
+        rows = ticket.stop if ticket.keys is None else ticket.rows
+        try:
+            record = answers.encode(report, ticket.slot, rows)
+        except Exception as error:  # what the user's code made cannot be pickled, or is too large
+            remote = RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}")
+            failure = Report(report.order, Answer.ERROR, report.start, report.stop, report.worker, payload=remote)
+            record = answers.encode(failure, ticket.slot, rows)
+        try:
+            os.write(station.reports.fd, record)
+        except BrokenPipeError:
+            os._exit(0)  # nobody listens any more: the loader was closed
+        control[place + lane * LANE_SPAN] = 0
+
+    return Desk(take, send, slots_of(station.arena), lambda ticket: ticket.epoch != control[EPOCH])
+
+
+def _mark(control: Any, place: int, ticket: Ticket) -> None:
+    control[place + 1], control[place + 2], control[place] = ticket.start, ticket.stop, ticket.order + 1
+
+
+def _async_take(station: Station, desk: Desk) -> Callable[[], Any]:
+    fd = station.tickets.fd
+
+    async def take() -> Ticket | None:
+        loop = asyncio.get_running_loop()
+        while not select.select([fd], [], [], 0)[0]:
+            ready = asyncio.Event()
+            loop.add_reader(fd, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(fd)
+        return desk.take(0)
+
+    return take
+
+
+def _leave_with(owner_pid: int) -> None:
+    """Block until the training process is gone, then leave at once."""
+    try:
+        if hasattr(os, "pidfd_open"):
+            select.select([os.pidfd_open(owner_pid)], [], [])
+        else:
+            parent = parent_process()
+            wait_for_any([parent.sentinel] if parent is not None else [])
+    except ProcessLookupError:
+        pass  # it is gone already
+    os._exit(1)

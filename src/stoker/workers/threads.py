@@ -1,0 +1,81 @@
+"""Lanes in the training process: threads, or coroutines in one thread.
+
+Good where samples mostly wait or compute with the GIL released, and nothing has to be shipped to another process. The
+threads block on a queue when there is nothing to do; none of them ever wakes just to look. A thread cannot be stopped
+from outside: `close` waits for a sample under way, but not for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from typing import Any
+
+from stoker.contracts import Job, Report, Ticket
+from stoker.slots import Arena
+from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
+
+_PATIENCE_S = 5.0
+
+
+class ThreadCrew:
+    """Runs tickets on threads of this process."""
+
+    def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False) -> None:
+        self._job = job
+        self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._epoch = 0
+        self._lanes = lanes
+        job.open(None, None)
+        desk = Desk(self._take, self._send, slots_of(arena), self._is_cancelled)
+        if coroutines:
+            thread = threading.Thread(target=self._run_loop, args=(desk,), name="stoker-coroutines", daemon=True)
+            thread.start()
+            self._threads = [thread]
+        else:
+            self._threads = serve_in_threads(job, desk, lanes, "stoker")
+
+    def begin_epoch(self, note: Any) -> int:
+        self._epoch += 1
+        self._job.begin_epoch(note)
+        return self._epoch
+
+    def submit(self, ticket: Ticket, worker: int | None = None) -> None:
+        self._tickets.put(ticket)
+
+    def flush(self) -> None:
+        """Tickets are where they are needed already."""
+
+    def wait(self, timeout_s: float | None) -> list[Report]:
+        try:
+            reports = [self._reports.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+        while not self._reports.empty():
+            reports.append(self._reports.get())
+        return reports
+
+    def close(self) -> None:
+        self._epoch += 1  # whatever is still queued is cancelled
+        for _ in range(self._lanes):
+            self._tickets.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_PATIENCE_S)
+
+    def _take(self, lane: int) -> Ticket | None:
+        return self._tickets.get()
+
+    def _send(self, lane: int, ticket: Ticket, report: Report) -> None:
+        self._reports.put(report)
+
+    def _is_cancelled(self, ticket: Ticket) -> bool:
+        return ticket.epoch != self._epoch
+
+    def _run_loop(self, desk: Desk) -> None:
+        async def take() -> Ticket | None:
+            return await asyncio.get_running_loop().run_in_executor(None, self._tickets.get)
+
+        asyncio.run(serve_async(self._job, desk, self._lanes, take))

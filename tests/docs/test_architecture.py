@@ -1,0 +1,57 @@
+"""docs/architecture.md tells the truth: its folder map is the tree, and its picture has one sentence a letter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "stoker"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+MAP_ROW = re.compile(r"^(?P<indent> +)(?P<name>\w+(?:/|\.py)) +\S")
+
+
+def text_block(opening: str) -> list[str]:
+    """The lines of the one `text` block under the heading `opening`."""
+    section = PAGE.split(f"\n## {opening}\n", 1)[1].split("\n## ", 1)[0]
+    return section.split("```text\n", 1)[1].split("```", 1)[0].splitlines()
+
+
+def mapped() -> list[str]:
+    """Paths in the folder map: `slots/`, `loader.py`; a folder in a folder is indented under it, `sources/format/`."""
+    paths: list[str] = []
+    above: list[tuple[int, str]] = []  # (indent, path) of the folders around the row
+    for row in filter(None, map(MAP_ROW.match, text_block("The rooms"))):
+        indent = len(row["indent"])
+        above = [(column, path) for column, path in above if column < indent]
+        path = (above[-1][1] if above else "") + row["name"]
+        paths.append(path)
+        if path.endswith("/"):
+            above.append((indent, path))
+    return paths
+
+
+def built() -> list[str]:
+    """Modules at the top of the package, and folders at any depth that hold Python files."""
+    modules = [path.name for path in PACKAGE.glob("*.py")]
+    folders = {path.parent.relative_to(PACKAGE).as_posix() + "/" for path in PACKAGE.glob("*/**/*.py")}
+    return modules + sorted(folders)
+
+
+def test_the_folder_map_is_the_tree() -> None:
+    assert {"only in the map": set(mapped()) - set(built()), "only in the tree": set(built()) - set(mapped())} == {
+        "only in the map": set(),
+        "only in the tree": set(),
+    }
+
+
+def test_no_row_of_the_folder_map_stands_twice() -> None:
+    assert len(mapped()) == len(set(mapped()))
+
+
+def test_every_letter_of_the_picture_has_one_sentence_in_the_order_of_the_flow() -> None:
+    drawn = re.findall(r"\(([A-Z])\)", "\n".join(text_block("The way of a sample")))
+    told = re.findall(r"^- \*\*([A-Z])\*\* ", PAGE, re.MULTILINE)
+    assert sorted(drawn) == told == [chr(ord("A") + place) for place in range(len(told))]
+    assert told
