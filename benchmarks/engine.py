@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     if options.render:
         render_into(PAGE, load_record(path), RECORD.name)
         return 0
-    torch.set_num_threads(1)  # as in workers; more of them on a shared machine measure the scheduler
+    torch.set_num_threads(1)  # as in workers; why: stoker.cli.demo
     warnings.filterwarnings("ignore", message="This DataLoader will create")  # more workers than cores are meant
     record = _record(path)
     console = Console()

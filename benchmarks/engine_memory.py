@@ -91,11 +91,11 @@ def _load(loader: str, workers: int, count: int) -> int:
         batches.dataset.touch_all()
     if sum(len(batch) for batch in batches) != LOADED:
         raise RuntimeError(f"{loader} did not deliver {LOADED} samples: its memory says nothing")
-    return total_pss_bytes()
+    return total_pss_bytes(least_children=workers)
 
 
 def _loader(loader: str, names: list[str], workers: int) -> Any:
-    persistent = {"persistent_workers": True, "worker_init_fn": _touch_all} if workers else {}
+    persistent: dict[str, Any] = {"persistent_workers": True, "worker_init_fn": _touch_all} if workers else {}
     if loader == "stoker":
         import stoker
 
@@ -105,12 +105,15 @@ def _loader(loader: str, names: list[str], workers: int) -> Any:
     return DataLoader(Names(names), batch_size=8, num_workers=workers, **persistent)  # type: ignore[arg-type]
 
 
-def total_pss_bytes() -> int:
-    """Proportional set size of this process and all that descend from it."""
+def total_pss_bytes(least_children: int) -> int:
+    """Proportional set size of this process and all that descend from it, who must be at least so many."""
     import psutil
 
     me = psutil.Process()
-    return sum(process.memory_full_info().pss for process in (me, *me.children(recursive=True)))
+    children = me.children(recursive=True)
+    if len(children) < least_children:
+        raise RuntimeError(f"{len(children)} processes are left of {least_children} workers: too few to measure")
+    return sum(process.memory_full_info().pss for process in (me, *children))
 
 
 if __name__ == "__main__":

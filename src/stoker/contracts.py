@@ -128,7 +128,7 @@ class Job(Protocol):
 
 
 class Crew(Protocol):
-    """Whoever runs a job: the training process, threads, or processes × lanes."""
+    """Whoever runs a job: threads, or processes × lanes."""
 
     def begin_epoch(self, note: Any) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
@@ -138,6 +138,9 @@ class Crew(Protocol):
 
     def flush(self) -> None:
         """Send what was submitted, as far as that goes without blocking."""
+
+    def collect(self) -> list[Report]:
+        """The reports that are there already."""
 
     def wait(self, timeout_s: float | None) -> list[Report]:
         """Block until there is at least one report; an empty list when the time is up."""
@@ -154,8 +157,10 @@ class Workers:
     lanes         threads in each process (coroutines, where the dataset has `async def __agetitem__`); with
                   processes=0, threads in the training process, and lanes=0 then means none: inline
     start_method  "fork", "forkserver" or "spawn"; None takes the platform's default
-    share         "rows": all lanes fill rows of the same batch; "batches": one worker makes a whole batch, in torch's
-                  round robin; None decides: see docs/decisions/0002-sharing-rows.md
+    share         None: every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is free
+                  takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole batch, in
+                  torch's round robin. None means "batches" where code can see who made a batch or needs all of it
+                  (worker_init_fn, collate_fn, iterable datasets): docs/decisions/0002-sharing-rows.md
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
     max_bytes     memory for batches under way; at least two batches are always allowed
     """
@@ -202,6 +207,7 @@ class Order:
     keys: Any
     ask: Ask
     worker: int | None = None
+    position: int = 0  # place of its first row in the epoch
     rows_left: int = 0
     layout: int = 0
     size_bytes: int = 0

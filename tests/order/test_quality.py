@@ -47,7 +47,7 @@ def test_a_block_shuffle_fetches_every_block_exactly_once() -> None:
 
 
 def test_a_window_of_sixteen_blocks_is_worth_about_sixteen_draws() -> None:
-    assert shuffle_quality(BlockShuffle(10**6, 1, 1024, 16)).effective_batch == pytest.approx(16, rel=0.25)
+    assert shuffle_quality(BlockShuffle(10**8, 1, 1024, 16)).effective_batch == pytest.approx(16, rel=0.25)
     assert shuffle_quality(Shuffle(10**6, 1)).effective_batch > 180
     assert shuffle_quality(Sequential(10**6)).effective_batch == pytest.approx(1, rel=0.05)
 
@@ -81,7 +81,7 @@ def test_quality_is_a_number_from_zero_to_one_whatever_the_sizes(seed: int, n: i
     [
         ([0, 1, 2, 3, 4, 5, 6, 7], 1, 2, 1),
         ([4, 5, 6, 7, 0, 1, 2, 3], 1, 2, 2),
-        ([0, 4, 1, 5, 2, 6], 1, 6, 4),
+        ([0, 4, 1, 5, 2, 6], 1, 6, 3),
         ([0, 4, 1, 5, 2, 6], 2, 2, 1),
         ([0, 4, 8, 0, 4, 8], 2, 6, 2),
         ([], 1, 0, 0),

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from stoker.batches.inline import SMALL_BYTES
 from stoker.batches.job import Payload
 from stoker.batches.layout import Layout, rebuild
 from stoker.batches.packing import unpack
 from stoker.batches.rows import read_columns
 from stoker.contracts import Bytes, Order
 from stoker.slots import SlotPool
-
-_COPY_BELOW_BYTES = 32 * 1024
 
 
 class Delivery:
@@ -50,7 +49,7 @@ class Delivery:
 
     def _memory(self, order: Order) -> Bytes:
         size = order.size_bytes
-        owner = self._pool.lease(order.slot, size) if size > _COPY_BELOW_BYTES else None
+        owner = self._pool.lease(order.slot, size) if size > SMALL_BYTES else None
         if owner is not None:
             return owner
         copy: Bytes = self._pool.arena.rows(order.slot, size).copy() if size else np.empty(0, np.uint8)

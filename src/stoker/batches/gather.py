@@ -21,16 +21,32 @@ def gather_layout(arrays: Sequence[Any], bare: bool) -> Layout:
     return layout_of(leaves[0] if bare else Branch("tuple", leaves))
 
 
-def plain_indices(keys: Any, length: int) -> Any:
-    """The keys as an index array; Misfit where they are not whole numbers in [0, length)."""
-    indices = keys if isinstance(keys, np.ndarray) else _from_list(keys)
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= length):
+def plain_indices(keys: Any) -> Any:
+    """The keys as an index array; Misfit where they are not all whole numbers."""
+    if isinstance(keys, np.ndarray):
+        return keys
+    if not all(type(key) is int for key in keys):
         raise Misfit
-    return indices
+    return np.fromiter(keys, np.int64, len(keys))
+
+
+def gather_small(arrays: Sequence[Any], indices: Any) -> list[Any]:
+    """The rows of `arrays` at `indices` as new tensors."""
+    import torch
+
+    index = torch.from_numpy(indices)
+    return [
+        torch.from_numpy(np.take(array, indices, axis=0))
+        if isinstance(array, np.ndarray)
+        else array.index_select(0, index)
+        for array in arrays
+    ]
 
 
 def gather_rows(layout: Layout, arrays: Sequence[Any], indices: Any, memory: Bytes, start: int, rows: int) -> None:
-    """Write the rows of `arrays` at `indices` as rows [start, …) of the batch."""
+    """Write the rows of `arrays` at `indices` as rows [start, …) of the batch; Misfit where one is not in range."""
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= len(arrays[0])):
+        raise Misfit
     for leaf, array, place in zip(layout.leaves, arrays, layout.offsets(rows), strict=False):
         begin = place + start * leaf.row_bytes
         part = memory[begin : begin + leaf.row_bytes * len(indices)]
@@ -53,9 +69,3 @@ def _leaf(array: Any) -> Leaf:
         return Leaf("array", array.dtype.str, shape, array.dtype.itemsize * int(np.prod(shape)))
     name = str(array.dtype).removeprefix("torch.")
     return Leaf("tensor", name, shape, array.element_size() * int(np.prod(shape)))
-
-
-def _from_list(keys: Any) -> Any:
-    if not all(type(key) is int for key in keys):
-        raise Misfit
-    return np.fromiter(keys, np.int64, len(keys))

@@ -97,7 +97,7 @@ class MapJob:
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
         begin = time.perf_counter_ns()
         try:
-            samples = await asyncio.gather(*map(self.fetch.one_async, _plain(ticket.keys)))
+            samples = await asyncio.gather(*map(self.fetch.one_async, plain_keys(ticket.keys)))
             report = self._finish(ticket, slot, list(samples))
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
@@ -138,7 +138,7 @@ class MapJob:
         return self._pack(ticket, slot, self.style.collate(samples))
 
     def _load(self, ticket: Ticket) -> list[Any]:
-        keys = _plain(ticket.keys)
+        keys = plain_keys(ticket.keys)
         if self._randomness is None:
             return self.fetch.many(keys)
         return self._randomness.load(self.fetch.one, keys, ticket.position + ticket.start)
@@ -165,7 +165,7 @@ class MapJob:
 
     def _gather(self, ticket: Ticket, slot: MapSlot) -> Report:
         arrays = self.fetch.arrays or ()
-        indices = plain_indices(ticket.keys, len(arrays[0]))
+        indices = plain_indices(ticket.keys)
         layout = self._layout or gather_layout(arrays, self.fetch.bare)
         size = layout.offsets(ticket.rows)[-1]
         gather_rows(layout, arrays, indices, slot(size), ticket.start, ticket.rows)
@@ -176,7 +176,7 @@ class MapJob:
         layout, reader = self._layout, self._reader
         assert layout is not None and reader is not None  # noqa: PT018 - the caller has looked
         size = layout.offsets(ticket.rows)[-1]
-        reader.read(layout, _plain(ticket.keys), slot(size), ticket.start, ticket.rows)
+        reader.read(layout, plain_keys(ticket.keys), slot(size), ticket.start, ticket.rows)
         return self._written(ticket, layout, size, [])
 
     def _written(self, ticket: Ticket, layout: Layout, size: int, loose: list[Any]) -> Report:
@@ -203,7 +203,7 @@ class MapJob:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
 
 
-def _plain(keys: Any) -> list[Any]:
+def plain_keys(keys: Any) -> list[Any]:
     """Keys as a user's dataset gets them from torch: Python's own numbers."""
     plain: list[Any] = keys.tolist() if isinstance(keys, np.ndarray) else keys
     return plain

@@ -58,9 +58,10 @@ def row_views(layout: Layout, memory: Bytes, rows: int, row: int) -> list[Any]:
 def _tensor(leaf: Leaf, memory: Bytes, rows: int) -> torch.Tensor:
     import torch
 
-    flat = torch.from_numpy(memory)
     dtype = getattr(torch, leaf.dtype) if leaf.kind == "tensor" else torch.from_numpy(np.empty(0, leaf.dtype)).dtype
-    return flat.view(dtype).view(rows, *leaf.shape)
+    if not memory.size:
+        return torch.empty((rows, *leaf.shape), dtype=dtype)
+    return torch.from_numpy(memory).view(dtype).view(rows, *leaf.shape)
 
 
 def _numpy_dtype(leaf: Leaf) -> np.dtype[Any]:
@@ -78,6 +79,8 @@ def _write_tensors(leaf: Leaf, column: Column, memory: Bytes) -> None:
     for value in column:
         if type(value) is not torch.Tensor or value.dtype is not dtype or value.shape != shape or value.requires_grad:
             raise Misfit
+    if not leaf.row_bytes:
+        return
     out = torch.from_numpy(memory).view(dtype).view(len(column), *leaf.shape)
     try:
         torch.stack(list(column), 0, out=out)

@@ -6,8 +6,8 @@ machine that slows down halfway slows both; of each pairing the median round is 
 model, as a training loop waits for its accelerator; without it every loader would be waited for all the time.
 
 Rounds are repeated while the time allows, so a slow machine gives fewer rounds rather than a longer wait. Before the
-first, each loader loads a few batches that do not count: whoever comes first on a virtual machine pays for memory that
-the host has yet to find, and that was measured at ten times the price of the pass itself.
+first, each loader loads a few batches that do not count: the first pass of a process was measured about a fifth slower
+than its later ones (with torch's loader), and someone has to come first.
 """
 
 from __future__ import annotations
@@ -77,19 +77,22 @@ def _show(folder: Path, images: int, seconds: float, model_ms: float) -> None:
         with _one_torch_thread():
             trials = _compare(dataset, _loaders(), seconds, model_ms / 1e3, bar)
     console.print(table_of(trials, f"{images} JPEG photos, batches of {BATCH_SIZE}, a model of {model_ms:g} ms"))
-    console.print(
-        "waiting: the share of the run in which the model had no batch. auto: against torch's best worker count.\n"
-        f"The median of {len(trials[STOKER, 'auto'])} rounds is shown; 1st batch includes starting the workers.",
-        highlight=False,
-    )
+    rounds = len(trials[STOKER, "auto"])
+    for note in (
+        "waiting    share of the run in which the model had no batch",
+        "1st batch  from asking for it to having it, start of the workers included",
+        f"auto       Stoker decides; compared with torch's best. Median of rounds: {rounds}.",
+    ):
+        console.print(note, highlight=False)
 
 
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
     """Let torch compute with one thread, as it does in workers.
 
-    With more, loading in the training process was measured five to ten times slower whenever something else used a
-    core: the threads of one small operation wait for each other. That would flatter whoever runs next.
+    With two threads on two cores, and something else running, torch's loader without workers was measured about five
+    times slower than with one (presumably the threads of one small operation waiting for each other). Such a torch
+    would make the comparison look better than it is.
     """
     import torch
 

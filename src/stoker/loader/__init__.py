@@ -1,8 +1,11 @@
 """The program's door, where the rooms are joined.
 
-`dataloader`  the class that users put where torch's stands;  `iterator`  one pass over it `keys`        which indices
-make the next batch;  `sharing`  how a batch's rows are dealt to workers `assemble`    which job and crew a loader
-needs;  `auto`  measures a dataset and decides;  `datapipes`  torch's DataPipes
+`dataloader`  the class that users put where torch's stands
+`passes`      one pass over it: `inline`, or `crewed` by threads or processes
+`keys`        which indices make the next batch
+`sharing`, `rounds`, `window`  how batches are dealt to workers, and how many at a time
+`assemble`    which job and crew a loader needs;  `datapipes`  torch's DataPipes
+`probe`, `auto`  measuring a dataset and deciding who loads it
 """
 
 from stoker.loader.dataloader import DataLoader

@@ -10,19 +10,21 @@ The rules, in the order they are applied:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.multiprocessing
 from torch.utils.data import IterableDataset
 
-from stoker.batches import IterableJob, MapJob, Style, is_default_collate
+from stoker.batches import InlineBatches, IterableJob, MapJob, Style, is_default_collate
 from stoker.contracts import Crew, Job, Keys, Workers
 from stoker.loader.datapipes import DataPipes
-from stoker.slots import Arena
+from stoker.loader.keys import batches_of_keys
+from stoker.loader.window import Window
+from stoker.slots import Arena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
-from stoker.workers import InlineCrew, ProcessCrew, ThreadCrew
+from stoker.workers import ProcessCrew, ThreadCrew
 from stoker.workers.processes import Staff
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Assembly:
         self.is_inline = self.workers.processes == 0 and not self._needs_threads()
         self.in_order = loader.in_order or self.is_inline
         self.prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
+        self.batch_size, self.drop_last = loader.batch_size, loader.drop_last
         self.batch_rows = loader.batch_size or 1
         self.share = self._share()
         self.as_rows = self.share != "batches"
@@ -50,37 +53,32 @@ class Assembly:
         """DataPipes are seeded alike in all workers, anew for each epoch."""
         return self._pipes.draw_seed()
 
-    def keys(self, batches_of_keys: Callable[[Any, bool], Iterator[Keys]]) -> Iterator[Keys | None]:
+    def keys(self) -> Iterator[Keys | None]:
         """The keys of each batch of an epoch; endless Nones for iterable datasets, which have no keys."""
         if self.is_iterable:
             return itertools.repeat(None)
         return batches_of_keys(self._loader.index_sampler, self._loader.batched)
 
-    def window(self, batch_bytes: int) -> int:
+    def window(self) -> Window:
         """How many batches may be under way."""
-        if self.is_inline:
-            return 1
-        processes, lanes = self.workers.processes, self.workers.total_lanes
-        wanted = max(1, self.prefetch_factor) * max(1, processes)
-        if self.as_rows:
-            wanted = max(wanted, -(-2 * lanes // max(1, self.batch_rows)), 2)
-        elif self.workers.lanes > 1:
-            wanted *= self.workers.lanes
-        if not batch_bytes:
-            return wanted
-        least = 2 if self.as_rows else max(2, processes)
-        return max(min(wanted, self.workers.max_bytes // batch_bytes), least) if wanted > least else wanted
+        wanted = max(1, self.prefetch_factor) * max(1, self.workers.processes)
+        if not self.as_rows:
+            wanted *= max(1, self.workers.lanes)
+            return Window(wanted, wanted, self.workers.max_bytes)
+        busy = -(-2 * self.workers.total_lanes // max(1, self.batch_rows))  # two rows for every lane
+        return Window(max(2, busy), max(wanted, busy), self.workers.max_bytes)
 
     def crew(self, arena: Arena, base_seed: int) -> Crew:
         """Start whoever loads."""
         workers = self.workers
         if workers.processes > 0:
             return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed))
-        job = self._job(in_process=True)
-        if self.is_inline:
-            self._pipes.shard_here()
-            return InlineCrew(job, arena)
-        return ThreadCrew(job, arena, max(1, workers.lanes), coroutines=is_async(self.dataset))
+        return ThreadCrew(self._job(in_process=True), arena, max(1, workers.lanes), coroutines=is_async(self.dataset))
+
+    def inline(self, pool: SlotPool) -> InlineBatches:
+        """Makes batches in the training process."""
+        self._pipes.shard_here()
+        return InlineBatches(fetch_for(self.dataset), self._style(), pool)
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
@@ -89,8 +87,6 @@ class Assembly:
     def _share(self) -> str:
         whole = self.is_iterable or not self._loader.batched or not is_default_collate(self._loader.collate_fn)
         if whole:
-            return "batches"
-        if self.is_inline:
             return "batches"
         if self.workers.share is not None:
             return "rows" if self.workers.share == "rows" else "batches"
@@ -111,14 +107,16 @@ class Assembly:
         )
 
     def _job(self, in_process: bool) -> Job:
-        parts = self._loader
-        style = Style(parts.collate_fn, is_default_collate(parts.collate_fn) and parts.batched, not parts.batched)
-        fetch = fetch_for(self.dataset)
+        fetch, style = fetch_for(self.dataset), self._style()
         if not self.is_iterable:
             return MapJob(fetch, style, in_process)
         return self._pipes.job(IterableJob)(
-            fetch, style, in_process, batch_size=parts.batch_size, drop_last=parts.drop_last
+            fetch, style, in_process, batch_size=self.batch_size, drop_last=self.drop_last
         )
+
+    def _style(self) -> Style:
+        parts = self._loader
+        return Style(parts.collate_fn, is_default_collate(parts.collate_fn) and parts.batched, not parts.batched)
 
 
 class _Parts:
@@ -130,6 +128,4 @@ class _Parts:
         self.worker_init_fn = loader.worker_init_fn
         self.index_sampler = loader._index_sampler
         self.batched = loader._auto_collation
-        self.batch_size = loader.batch_size
-        self.drop_last = loader.drop_last
         self.context = loader.multiprocessing_context

@@ -14,7 +14,9 @@ import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from stoker.contracts import Workers
-from stoker.loader.iterator import BatchIterator
+from stoker.loader.assemble import Assembly
+from stoker.loader.crewed import CrewedIterator
+from stoker.loader.inline import InlineIterator
 
 T = TypeVar("T", covariant=True)
 
@@ -82,7 +84,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.check_worker_number_rationality()
         elif self.timeout and not _threads_only(self.workers):
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
-        return BatchIterator(self)
+        return InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
 
 
 def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:

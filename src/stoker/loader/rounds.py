@@ -18,12 +18,16 @@ class Rounds:
         self._most = prefetch_factor * workers
         self._next = 0
 
+    def can_take(self) -> bool:
+        """Whether any worker can take a batch now."""
+        return any(map(self._is_free, range(len(self._active))))
+
     def take(self) -> int | None:
         """The worker for the next batch; None when nobody can take one now."""
         for _ in self._active:
             worker = self._next
             self._next = (self._next + 1) % len(self._active)
-            if self._active[worker] and (self._in_order or self._open[worker] < self._most // sum(self._active)):
+            if self._is_free(worker):
                 self._open[worker] += 1
                 return worker
         return None
@@ -35,5 +39,7 @@ class Rounds:
         """This worker's iterable is used up."""
         self._active[worker] = False
 
-    def is_active(self, worker: int) -> bool:
-        return self._active[worker]
+    def _is_free(self, worker: int) -> bool:
+        if not self._active[worker]:
+            return False
+        return self._in_order or self._open[worker] < self._most // sum(self._active)

@@ -28,29 +28,29 @@ class Sharing:
         self._dealt = 0  # parts dealt so far: the next part goes to worker `_dealt % processes`
         self._row_ns = 0.0  # a running mean of the time a row takes; 0: not known yet
 
-    def deal(self, order: Order, epoch: int, position: int) -> Deal:
+    def deal(self, order: Order, epoch: int) -> Deal:
         """The tickets of an order, each with the worker it is meant for (None: any)."""
         if order.ask is Ask.BATCH:
-            yield _ticket(order, epoch, position, 0, order.rows), order.worker
+            yield _ticket(order, epoch, 0, order.rows), order.worker
         elif self._share == "rows":
             for start, stop in _runs(0, order.rows, self._run_rows(order.rows, self._workers.total_lanes)):
-                yield _ticket(order, epoch, position, start, stop), None
+                yield _ticket(order, epoch, start, stop), None
         else:
-            yield from self._parts(order, epoch, position)
+            yield from self._parts(order, epoch)
 
     def learn(self, rows: int, busy_ns: int) -> None:
         """Take a report's time into account for the length of later runs."""
         if rows > 0:
             self._row_ns += 0.2 * (busy_ns / rows - self._row_ns) if self._row_ns else busy_ns / rows
 
-    def _parts(self, order: Order, epoch: int, position: int) -> Deal:
+    def _parts(self, order: Order, epoch: int) -> Deal:
         processes = max(1, self._workers.processes)
         parts = min(processes, order.rows)
         for start, stop in _even(order.rows, parts, first=order.number):
             worker = self._dealt % processes
             self._dealt += 1
             for begin, end in _runs(start, stop, self._run_rows(stop - start, self._workers.lanes)):
-                yield _ticket(order, epoch, position, begin, end), worker
+                yield _ticket(order, epoch, begin, end), worker
 
     def _run_rows(self, rows: int, lanes: int) -> int:
         if self._workers.rows_per_run is not None:
@@ -61,9 +61,9 @@ class Sharing:
         return max(1, min(fair, -(-rows // max(1, lanes))))
 
 
-def _ticket(order: Order, epoch: int, position: int, start: int, stop: int) -> Ticket:
+def _ticket(order: Order, epoch: int, start: int, stop: int) -> Ticket:
     keys = None if order.keys is None else order.keys[start:stop]
-    return Ticket(order.number, order.ask, order.slot, start, stop, order.rows, epoch, position, keys)
+    return Ticket(order.number, order.ask, order.slot, start, stop, order.rows, epoch, order.position, keys)
 
 
 def _even(rows: int, parts: int, first: int) -> Iterator[tuple[int, int]]:

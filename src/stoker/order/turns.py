@@ -8,8 +8,8 @@ places [⌊j·W/vᵢ⌋, ⌈(j+1)·W/vᵢ⌉ - 1], and at each place serve, of t
 window closes first. No window is ever missed, and a part inside its windows is less than one turn away from its share.
 
 The schedule repeats after W turns, so one period is made, once, and any turn is found by a division and two look-ups:
-no walking from the beginning. The period is the price: W is at most `LONGEST`, 65 536, which takes 0.1 s to lay out and
-allows proportions as fine as 0.0015 %.
+no walking from the beginning. The period is the price: W is at most `LONGEST`, 65 536, which takes less than 0.1 s to
+lay out and allows proportions as fine as 0.0015 %.
 """
 
 from __future__ import annotations

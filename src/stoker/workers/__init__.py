@@ -1,6 +1,6 @@
-"""Who loads: the training process itself, threads, or processes × lanes.
+"""Who loads: threads of the training process, or processes × lanes.
 
-`inline`, `threads`, `processes`  the three kinds of crew, all with the same few methods (`stoker.contracts.Crew`)
+`threads`, `processes`  the two kinds of crew, with the same few methods (`stoker.contracts.Crew`)
 `lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
 `wire`       tickets and reports as fixed-size records in pipes
 `main`       what a worker process does from its first line to its last
@@ -8,8 +8,7 @@
 `parcel`     a dataset serialised once for all workers
 """
 
-from stoker.workers.inline import InlineCrew
 from stoker.workers.processes import ProcessCrew
 from stoker.workers.threads import ThreadCrew
 
-__all__ = ["InlineCrew", "ProcessCrew", "ThreadCrew"]
+__all__ = ["ProcessCrew", "ThreadCrew"]

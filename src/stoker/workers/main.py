@@ -11,6 +11,7 @@ decides.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import select
 import signal
@@ -66,6 +67,7 @@ class Station:
 
 def worker_main(station: Station) -> None:
     """The target of a worker process."""
+    gc.freeze()  # what was inherited by fork stays shared: the collector would write into every object's header
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
     job = _open_job(station)
@@ -126,7 +128,7 @@ def _desk(station: Station, job: Job) -> Desk:
 
     def take(lane: int) -> Ticket | None:
         nonlocal epoch
-        record = os.read(station.tickets.fd, RECORD)
+        record = os.read(station.tickets.fd, RECORD)  # raises BlockingIOError where lanes are coroutines
         if not record:
             return None
         ticket = code.decode(record)
@@ -161,25 +163,34 @@ def _mark(control: Any, place: int, ticket: Ticket) -> None:
 def _async_take(station: Station, desk: Desk) -> Callable[[], Any]:
     fd = station.tickets.fd
 
+    os.set_blocking(fd, False)
+
     async def take() -> Ticket | None:
-        loop = asyncio.get_running_loop()
-        while not select.select([fd], [], [], 0)[0]:
-            ready = asyncio.Event()
-            loop.add_reader(fd, ready.set)
+        while True:
             try:
-                await ready.wait()
-            finally:
-                loop.remove_reader(fd)
-        return desk.take(0)
+                return desk.take(0)
+            except BlockingIOError:
+                await _readable(fd)
 
     return take
+
+
+async def _readable(fd: int) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 def _leave_with(owner_pid: int) -> None:
     """Block until the training process is gone, then leave at once."""
     try:
         if hasattr(os, "pidfd_open"):
-            select.select([os.pidfd_open(owner_pid)], [], [])
+            watch = select.poll()
+            watch.register(os.pidfd_open(owner_pid), select.POLLIN)
+            watch.poll()
         else:
             parent = parent_process()
             wait_for_any([parent.sentinel] if parent is not None else [])

@@ -86,19 +86,19 @@ class ProcessCrew:
 
     def wait(self, timeout_s: float | None) -> list[Report]:
         self.flush()
-        reports = self._read()
+        reports = self.collect()
         if reports or not self._outstanding:
             return reports
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
             events = self._poll.poll(left_ms)
-            reports = self._read()
+            reports = self.collect()
             if reports or not events:
                 return reports
             dead = [worker for worker in self.workers if not worker.is_alive()]
             if dead:
-                reports = self._read()  # what was written between the look and the death
+                reports = self.collect()  # what was written between the look and the death
                 if not reports:
                     raise self._obituary(dead)
                 return reports
@@ -124,7 +124,7 @@ class ProcessCrew:
             self.workers.append(worker)
         parcel.close()
 
-    def _read(self) -> list[Report]:
+    def collect(self) -> list[Report]:
         try:
             records = os.read(self._pipes.report_reader, _READ_BYTES)
         except BlockingIOError:

@@ -53,9 +53,10 @@ class ThreadCrew:
             reports = [self._reports.get(timeout=timeout_s)]
         except queue.Empty:
             return []
-        while not self._reports.empty():
-            reports.append(self._reports.get())
-        return reports
+        return reports + self.collect()
+
+    def collect(self) -> list[Report]:
+        return [self._reports.get() for _ in range(self._reports.qsize())]
 
     def close(self) -> None:
         self._epoch += 1  # whatever is still queued is cancelled

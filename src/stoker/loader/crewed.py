@@ -13,21 +13,14 @@ Everything here happens inside `next()`, in the caller's thread.
 
 from __future__ import annotations
 
-import threading
-import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from stoker.batches import Delivery
-from stoker.contracts import Answer, Ask, Keys, Order, Report
-from stoker.device import Pinning
+from stoker.contracts import Answer, Ask, Order, Report
 from stoker.errors import RemoteError, WorkerTimeout
-from stoker.loader.assemble import Assembly
-from stoker.loader.keys import batches_of_keys
+from stoker.loader.passes import BatchIterator
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
 from stoker.slots import Arena, SlotPool
@@ -38,39 +31,13 @@ if TYPE_CHECKING:
 _MISFITS_UNTIL_WHOLE = 3  # a guess: one odd batch is luck, three are a habit of the dataset
 
 
-class BatchIterator:
-    """Iterates once over a loader; with persistent workers, again after each `_reset`."""
+class CrewedIterator(BatchIterator):
+    """A pass whose batches are made ahead by threads or processes."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._lock = threading.Lock()
-        self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._timeout_s = loader.timeout or None
-        self._assembly = Assembly(loader)
-        self._pool = SlotPool(Arena())
-        self._delivery = Delivery(self._pool)
-        self._orders: dict[int, Order] = {}
         self._made = 0  # orders so far, over all epochs
-        self._begin(loader)
-        self._base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
-        self._crew = self._assembly.crew(self._pool.arena, self._base_seed)
-        self._close = weakref.finalize(self, self._crew.close)
-        self._epoch = self._crew.begin_epoch(self._shared_seed)
-        self._fill()
-
-    def __iter__(self) -> BatchIterator:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._index_sampler)
-
-    def __next__(self) -> Any:
-        if torch._C._autograd._profiler_enabled():
-            with torch.autograd.profiler.record_function(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
-                return self._next()
-        return self._next()
-
-    def __getstate__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+        super().__init__(loader)
 
     def close(self) -> None:
         """Let the workers go. Batches that were handed over stay valid."""
@@ -78,49 +45,44 @@ class BatchIterator:
         self._exhausted = True
         self._close()
 
-    # Names that code written for torch's iterators knows.
     @property
     def _workers(self) -> list[Any]:
         return getattr(self._crew, "workers", [])
 
-    def _shutdown_workers(self) -> None:
-        self.close()
+    def _start(self) -> None:
+        """Start whoever loads, with slots of their own."""
+        self._delivery = Delivery(self._pool)
+        self._orders: dict[int, Order] = {}
+        self._window = self._assembly.window()
+        self._crew = self._assembly.crew(self._pool.arena, self._base_seed)
+        self._close = weakref.finalize(self, self._crew.close)
+        self._epoch = self._crew.begin_epoch(self._shared_seed)
+        self._fill()
 
-    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """Start the next epoch with the same workers."""
-        with self._lock:
-            for order in self._orders.values():
-                order.cancelled = True
-            self._begin(loader)
-            self._epoch = self._crew.begin_epoch(self._shared_seed)
-            self._fill()
+    def _restart(self) -> None:
+        if not self._close.alive:  # after a worker's death, or `close`
+            self._pool = SlotPool(Arena())
+            self._start()
+            return
+        for order in self._orders.values():
+            order.cancelled = True
+        self._epoch = self._crew.begin_epoch(self._shared_seed)
+        self._fill()
 
     def _begin(self, loader: DataLoader[Any]) -> None:
-        self._shared_seed = self._assembly.shared_seed()
-        self._index_sampler = loader._index_sampler
-        self._keys: Iterator[Keys | None] = self._assembly.keys(batches_of_keys)
-        self._position = 0
+        super()._begin(loader)
         self._sequence: deque[int] = deque()  # orders of this epoch that were not handed over yet
-        self._yielded = 0
         self._exhausted = False
         self._misfits = 0
-        self._length_told = loader._IterableDataset_len_called
         workers = self._assembly.workers
         self._sharing = Sharing(workers, self._assembly.share)
         self._rounds = Rounds(max(1, workers.processes), self._assembly.in_order, self._assembly.prefetch_factor)
-        self._batch_bytes = 0
 
     def _next(self) -> Any:
-        with self._lock:
-            if self._assembly.is_inline:
-                self._fill()
-            order = self._await_order()
-            batch = self._hand_over(order)
-            self._yielded += 1
-            self._warn_if_longer()
-        return self._pinning(batch)
+        return self._hand_over(self._await_order())
 
     def _await_order(self) -> Order:
+        self._look()
         while True:
             order = self._pop_complete()
             if order is not None:
@@ -128,6 +90,13 @@ class BatchIterator:
             if not self._sequence:
                 raise StopIteration
             self._take_reports()
+
+    def _look(self) -> None:
+        """Take in what has been finished since the last batch; if that is everything, there is room to look further."""
+        for report in self._crew.collect():
+            self._note(report)
+        if all(self._orders[number].complete for number in self._sequence):
+            self._window.all_were_ready()
 
     def _pop_complete(self) -> Order | None:
         """The next order to hand over, if it is complete; orders of workers that have ended are skipped."""
@@ -187,7 +156,6 @@ class BatchIterator:
         if report.payload is not None:
             order.payloads.append((report.start, report.payload))
         self._sharing.learn(report.stop - report.start, report.busy_ns)
-        self._batch_bytes = max(self._batch_bytes, order.size_bytes)
 
     def _completed(self, order: Order) -> None:
         if order.worker is not None:
@@ -219,32 +187,24 @@ class BatchIterator:
     def _hand_over(self, order: Order) -> Any:
         if order.error is not None:
             self._pool.give_back(order.slot)
-            self._fill_if_prefetching()
+            self._fill()
             error = order.error[1]
             raise error.to_exception() if isinstance(error, RemoteError) else error
         batch = self._delivery.build(order)
-        self._fill_if_prefetching()
+        self._window.measured(order.size_bytes)
+        self._fill()
         return batch
-
-    def _fill_if_prefetching(self) -> None:
-        if not self._assembly.is_inline:
-            self._fill()
 
     def _fill(self) -> None:
         """Ask for batches until `window` are under way."""
-        window = self._assembly.window(self._batch_bytes)
-        while not self._exhausted and self._under_way() < window:
+        while not self._exhausted and len(self._sequence) < self._window.size:
             if not self._order_next():
                 break
         self._crew.flush()
 
-    def _under_way(self) -> int:
-        return len(self._sequence)
-
     def _order_next(self) -> bool:
-        ask = Ask.ROWS if self._assembly.as_rows and self._misfits < _MISFITS_UNTIL_WHOLE else Ask.BATCH
-        worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
-        if worker is None and ask is Ask.BATCH and self._assembly.private:
+        whole = not self._assembly.as_rows or self._misfits >= _MISFITS_UNTIL_WHOLE
+        if whole and self._assembly.private and not self._rounds.can_take():
             self._exhausted = self._assembly.is_iterable and self._assembly.in_order
             return False
         try:
@@ -253,7 +213,9 @@ class BatchIterator:
             self._exhausted = True
             return False
         rows = len(keys) if keys is not None else self._assembly.batch_rows
-        order = Order(self._made, self._pool.take(), rows, keys, ask, worker)
+        ask = Ask.BATCH if whole or rows == 0 else Ask.ROWS
+        worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
+        order = Order(self._made, self._pool.take(), rows, keys, ask, worker, self._position)
         self._made += 1
         self._orders[order.number] = order
         self._sequence.append(order.number)
@@ -263,24 +225,9 @@ class BatchIterator:
 
     def _send(self, order: Order) -> None:
         order.rows_left = max(1, order.rows)
-        for ticket, worker in self._sharing.deal(order, self._epoch, self._position):
+        for ticket, worker in self._sharing.deal(order, self._epoch):
             self._crew.submit(ticket, worker)
 
     def _drop(self, order: Order) -> None:
         self._orders.pop(order.number, None)
         self._pool.give_back(order.slot)
-
-    def _warn_if_longer(self) -> None:
-        if not self._assembly.is_iterable or self._length_told is None or self._yielded <= self._length_told:
-            return
-        text = (
-            f"Length of IterableDataset {self._assembly.dataset} was reported to be {self._length_told}"
-            f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
-        )
-        if self._assembly.workers.processes > 0:
-            text += (
-                "For multiprocessing data-loading, this could be caused by not properly configuring the "
-                "IterableDataset replica at each worker. Please see "
-                "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
-            )
-        warnings.warn(text, stacklevel=4)

@@ -1,0 +1,97 @@
+"""Batches made in the training process when they are asked for: no tickets, no reports, no errors in envelopes.
+
+The rows are written as a worker would write them. Large batches go into reused slots, so that their memory is touched
+once; small ones into ordinary memory, which is quicker to get than a lease. Whatever does not fit is left to the
+loader's `collate_fn`, which for torch's default decides strides and dtypes in just torch's way.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from stoker.batches.collate import leaf_of
+from stoker.batches.gather import gather_layout, gather_rows, gather_small, plain_indices
+from stoker.batches.job import Style, plain_keys
+from stoker.batches.layout import Layout, Misfit, learn, rebuild
+from stoker.batches.rows import read_columns, write_rows
+from stoker.contracts import Bytes, Fetch
+from stoker.slots import SlotPool
+
+SMALL_BYTES = 32 * 1024
+"""Below this a batch gets memory of its own: a copy or an allocation costs less than the bookkeeping of a lease."""
+
+
+class InlineBatches:
+    """Makes batches of one loader, in the thread that asks for them."""
+
+    def __init__(self, fetch: Fetch, style: Style, pool: SlotPool) -> None:
+        self._fetch, self._style, self._pool = fetch, style, pool
+        self._layout: Layout | None = None
+        self._gathers = fetch.arrays is not None and style.as_rows
+        self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
+
+    def of_keys(self, keys: Any) -> Any:
+        """The batch of these indices."""
+        if self._gathers:
+            try:
+                return self._gather(keys)
+            except (Misfit, IndexError, RuntimeError):
+                pass  # an index that is not a plain one: the dataset itself says what is wrong with it
+        if self._style.single:
+            return self.of_item(self._fetch.one(plain_keys(keys)[0]))
+        return self.of_samples(self._fetch.many(plain_keys(keys)))
+
+    def of_item(self, item: Any) -> Any:
+        """The batch that one item of the dataset is, with `batch_size=None`."""
+        return self._style.collate(item)
+
+    def of_samples(self, samples: list[Any]) -> Any:
+        """The batch of these samples."""
+        if self._style.as_rows and samples:
+            try:
+                return self._rows(samples)
+            except Misfit:
+                pass
+        return self._style.collate(samples)
+
+    def _rows(self, samples: list[Any]) -> Any:
+        if self._layout is not None:
+            try:
+                return self._write(self._layout, samples)
+            except Misfit:
+                pass  # samples may have changed shape since the last batch
+        layout = self._learn(samples[0])
+        batch = self._write(layout, samples)
+        self._layout = layout
+        return batch
+
+    def _write(self, layout: Layout, samples: list[Any]) -> Any:
+        rows = len(samples)
+        memory = self._memory(layout.offsets(rows)[-1])
+        loose = write_rows(layout, samples, memory, 0, rows)
+        return rebuild(layout.tree, read_columns(layout, memory, rows, loose))
+
+    def _gather(self, keys: Any) -> Any:
+        arrays, rows = self._fetch.arrays or (), len(keys)
+        indices = plain_indices(keys)
+        layout = self._layout = self._layout or gather_layout(arrays, self._fetch.bare)
+        size = layout.offsets(rows)[-1]
+        if size <= SMALL_BYTES:
+            columns = gather_small(arrays, indices)
+            return columns[0] if self._fetch.bare else columns
+        memory = self._memory(size)
+        gather_rows(layout, arrays, indices, memory, 0, rows)
+        return rebuild(layout.tree, read_columns(layout, memory, rows, []))
+
+    def _memory(self, size: int) -> Bytes:
+        if size <= SMALL_BYTES:
+            return np.empty(size, np.uint8)
+        slot = self._pool.take()
+        owner = self._pool.lease(slot, size)
+        if owner is None:  # the user keeps many batches
+            self._pool.give_back(slot)
+            return np.empty(size, np.uint8)
+        return owner

@@ -1,0 +1,104 @@
+"""What every pass over a loader has in common, whoever loads.
+
+The generators are drawn from in torch's order: first whatever making the sampler's iterator draws, then the base seed
+of the workers, then the samples' order with the first batch. So the same generator gives the same order as torch's
+loader.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stoker.contracts import Keys
+from stoker.device import Pinning
+from stoker.loader.assemble import Assembly
+from stoker.slots import Arena, SlotPool
+
+if TYPE_CHECKING:
+    from stoker.loader.dataloader import DataLoader
+
+
+class BatchIterator:
+    """Iterates once over a loader; with persistent workers, again after each `_reset`."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._lock = threading.Lock()
+        self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
+        self._assembly = Assembly(loader)
+        self._pool = SlotPool(Arena())
+        self._begin(loader)
+        self._base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        self._start()
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._index_sampler)
+
+    def __next__(self) -> Any:
+        if torch._C._autograd._profiler_enabled():
+            with torch.autograd.profiler.record_function(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
+                return self._step()
+        return self._step()
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+    def close(self) -> None:
+        """Let go whoever loads. Batches that were handed over stay valid."""
+
+    # Names that code written for torch's iterators knows.
+    def _shutdown_workers(self) -> None:
+        self.close()
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Start the next epoch with the same workers."""
+        with self._lock:
+            self._begin(loader)
+            self._restart()
+
+    def _begin(self, loader: DataLoader[Any]) -> None:
+        self._shared_seed = self._assembly.shared_seed()
+        self._index_sampler = loader._index_sampler
+        self._keys: Iterator[Keys | None] = self._assembly.keys()
+        self._position = 0  # samples asked for so far in this epoch
+        self._yielded = 0
+        self._length_told = loader._IterableDataset_len_called
+
+    def _start(self) -> None:
+        raise NotImplementedError("each kind of pass starts those who load for it")
+
+    def _restart(self) -> None:
+        raise NotImplementedError("only passes with workers are used again")
+
+    def _next(self) -> Any:
+        raise NotImplementedError("each kind of pass makes its batches")
+
+    def _step(self) -> Any:
+        with self._lock:
+            batch = self._next()
+            self._yielded += 1
+            if self._length_told is not None and self._assembly.is_iterable:
+                self._warn_if_longer(self._length_told)
+        return self._pinning(batch) if self._pinning.active else batch
+
+    def _warn_if_longer(self, told: int) -> None:
+        if self._yielded <= told:
+            return
+        text = (
+            f"Length of IterableDataset {self._assembly.dataset} was reported to be {told}"
+            f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
+        )
+        if self._assembly.workers.processes > 0:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker. Please see "
+                "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
+            )
+        warnings.warn(text, stacklevel=4)
