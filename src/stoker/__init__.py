@@ -21,21 +21,50 @@ _HOMES = {
     "DataLoader": "stoker.loader",
     "Workers": "stoker.contracts",
     "SharedList": "stoker.sources",
+    "Stateful": "stoker.contracts",
+    "rng": "stoker.order.current",
+    "torch_rng": "stoker.loader.torch_rng",
+    "shuffle_quality": "stoker.order",
+    "skip": "stoker.loader.state",
     "StokerError": "stoker.errors",
+    "ResumeMismatch": "stoker.errors",
+    "StateError": "stoker.errors",
     "WorkerDied": "stoker.errors",
     "WorkerTimeout": "stoker.errors",
     "SlotMemoryError": "stoker.errors",
 }
 
-__all__ = ["DataLoader", "SharedList", "SlotMemoryError", "StokerError", "WorkerDied", "WorkerTimeout", "Workers"]
+__all__ = [
+    "DataLoader",
+    "ResumeMismatch",
+    "SharedList",
+    "SlotMemoryError",
+    "StateError",
+    "Stateful",
+    "StokerError",
+    "WorkerDied",
+    "WorkerTimeout",
+    "Workers",
+    "rng",
+    "shuffle_quality",
+    "skip",
+    "torch_rng",
+]
 
 if TYPE_CHECKING:
+    from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
+    from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
+    from stoker.errors import StateError as StateError
     from stoker.errors import StokerError as StokerError
     from stoker.errors import WorkerDied as WorkerDied
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.loader import DataLoader as DataLoader
+    from stoker.loader.state import skip as skip
+    from stoker.loader.torch_rng import torch_rng as torch_rng
+    from stoker.order import shuffle_quality as shuffle_quality
+    from stoker.order.current import rng as rng
     from stoker.sources import SharedList as SharedList
 
 

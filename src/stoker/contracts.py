@@ -8,9 +8,11 @@ training process itself, and knows nothing of data. Both meet only in `stoker.lo
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +29,7 @@ class Ask(enum.IntEnum):
 
     ROWS = 0  # rows [start, stop) of a batch, written straight into the slot
     BATCH = 1  # the whole batch, collated by one worker
-    STOP = 2  # nothing more: the lane ends
+    READY = 2  # nothing but a word that the worker is set up, or why not
 
 
 class Answer(enum.IntEnum):
@@ -71,6 +73,45 @@ class Report:
 
 
 @dataclass(frozen=True)
+class EpochNote:
+    """What the samples of an epoch may need to know of it: where randomness that belongs to a sample comes from."""
+
+    seed: int = 0
+    epoch: int = 0
+    shared_seed: int = 0  # for torch's DataPipes
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of samples that is being loaded. Which one is at hand follows from how many keys are left to take."""
+
+    keys: Iterator[Any]
+    rows: int
+    position: int  # of the first sample
+    note: EpochNote
+
+    @property
+    def current(self) -> int:
+        """Position of the sample at hand: none of this costs anything while samples do not ask."""
+        return self.position + max(0, self.rows - operator.length_hint(self.keys) - 1)
+
+
+CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
+"""Set while samples are loaded, in whatever thread or coroutine that happens."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Samplers, datasets and their iterators that can save and restore their own place."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place, as something that can be pickled (and that JSON can hold, if the loader's state should)."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go to a place that `state_dict` gave."""
+
+
+@dataclass(frozen=True)
 class WorkerSeat:
     """Who a worker is: what `torch.utils.data.get_worker_info()` shows, and what its seeds are made of."""
 
@@ -90,7 +131,7 @@ class Fetch(Protocol):
     def one(self, key: Any) -> Any:
         """One sample."""
 
-    def many(self, keys: list[Any]) -> list[Any]:
+    def many(self, keys: Iterator[Any]) -> list[Any]:
         """The samples of a run, in order."""
 
     async def one_async(self, key: Any) -> Any:
@@ -100,8 +141,8 @@ class Fetch(Protocol):
 class Randomness(Protocol):
     """Keeps what samples draw from global generators independent of who loads them."""
 
-    def load(self, one: Callable[[Any], Any], keys: list[Any], position: int) -> list[Any]:
-        """Load the samples for `keys`, the first of which stands at `position` in the epoch."""
+    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+        """Load the samples of a run."""
 
 
 class Job(Protocol):
@@ -111,13 +152,16 @@ class Job(Protocol):
     def dataset(self) -> Any:
         """The user's dataset, for `get_worker_info()`."""
 
-    def open(self, worker: int | None, randomness: Randomness | None) -> None:
-        """Called once where the job will run, before the first ticket. `worker` is None in the training process."""
+    def open(self, worker: int | None, state: Any) -> None:
+        """Called once where the job will run, before the first ticket. `worker` is None in the training process.
+
+        `state` is what a report of this worker said of its place, in a run that is resumed.
+        """
 
     def for_lane(self) -> Job:
         """The same job for one more lane of this process."""
 
-    def begin_epoch(self, note: Any) -> None:
+    def begin_epoch(self, note: EpochNote) -> None:
         """A new epoch starts: iterable datasets make a new iterator."""
 
     def run(self, ticket: Ticket, slot: MapSlot) -> Report:
@@ -130,7 +174,7 @@ class Job(Protocol):
 class Crew(Protocol):
     """Whoever runs a job: threads, or processes × lanes."""
 
-    def begin_epoch(self, note: Any) -> int:
+    def begin_epoch(self, note: EpochNote) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
 
     def submit(self, ticket: Ticket, worker: int | None = None) -> None:
@@ -208,6 +252,8 @@ class Order:
     ask: Ask
     worker: int | None = None
     position: int = 0  # place of its first row in the epoch
+    batch: int = 0  # its number in the epoch
+    end: int = 0  # samples of the epoch that are used up after it, over all ranks
     rows_left: int = 0
     layout: int = 0
     size_bytes: int = 0
@@ -215,6 +261,8 @@ class Order:
     cancelled: bool = False
     error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised
     payloads: list[tuple[int, Any]] = field(default_factory=list)  # (start row, payload) of each run
+    sampler_state: Any = None  # where the sampler stood after these keys, if it can say
+    worker_state: Any = None  # where the worker's dataset stood after this batch, if it can say
 
     @property
     def complete(self) -> bool:

@@ -3,7 +3,10 @@
     StokerError
     ├── WorkerDied        (RuntimeError)   a worker process ended without being asked to
     ├── WorkerTimeout     (RuntimeError)   no batch came within `timeout`
-    └── SlotMemoryError   (MemoryError)    no memory for a slot
+    ├── SlotMemoryError   (MemoryError)    no memory for a slot
+    ├── StateError        (ValueError)     a saved state that cannot be read
+    └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
+        └── WorkersMismatch  (AssertionError)   of another number of workers, where each has a state of its own
 
 An error of the user's own code (a dataset, a `collate_fn`) is not wrapped: it is raised again with its own type, as
 torch's loader does, and carries the worker's traceback in its text. Errors keep their data as attributes and survive
@@ -43,6 +46,18 @@ class WorkerTimeout(StokerError, RuntimeError):
 
 class SlotMemoryError(StokerError, MemoryError):
     """The operating system had no memory for a slot."""
+
+
+class StateError(StokerError, ValueError):
+    """A saved state that is damaged, newer than this Stoker, or not a loader's state at all."""
+
+
+class ResumeMismatch(StokerError, ValueError):
+    """A saved state that this loader cannot continue; `differences` lists (what, saved, now)."""
+
+
+class WorkersMismatch(ResumeMismatch, AssertionError):
+    """Worker states for another number of workers. Also an AssertionError, which is what torchdata's loader raises."""
 
 
 def describe_exit(exit_code: int | None) -> str:

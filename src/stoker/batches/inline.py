@@ -14,10 +14,10 @@ import numpy as np
 
 from stoker.batches.collate import leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, gather_small, plain_indices
-from stoker.batches.job import Style, plain_keys
+from stoker.batches.job import Style, load_run, run_of
 from stoker.batches.layout import Layout, Misfit, learn, rebuild
 from stoker.batches.rows import read_columns, write_rows
-from stoker.contracts import Bytes, Fetch
+from stoker.contracts import Bytes, EpochNote, Fetch, Randomness
 from stoker.slots import SlotPool
 
 SMALL_BYTES = 32 * 1024
@@ -27,22 +27,21 @@ SMALL_BYTES = 32 * 1024
 class InlineBatches:
     """Makes batches of one loader, in the thread that asks for them."""
 
-    def __init__(self, fetch: Fetch, style: Style, pool: SlotPool) -> None:
-        self._fetch, self._style, self._pool = fetch, style, pool
+    def __init__(self, fetch: Fetch, style: Style, pool: SlotPool, randomness: Randomness | None = None) -> None:
+        self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
         self._layout: Layout | None = None
         self._gathers = fetch.arrays is not None and style.as_rows
         self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
 
-    def of_keys(self, keys: Any) -> Any:
-        """The batch of these indices."""
+    def of_keys(self, keys: Any, position: int, note: EpochNote) -> Any:
+        """The batch of these indices, the first of which stands at `position` in the epoch."""
         if self._gathers:
             try:
                 return self._gather(keys)
             except (Misfit, IndexError, RuntimeError):
                 pass  # an index that is not a plain one: the dataset itself says what is wrong with it
-        if self._style.single:
-            return self.of_item(self._fetch.one(plain_keys(keys)[0]))
-        return self.of_samples(self._fetch.many(plain_keys(keys)))
+        samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
+        return self.of_item(samples[0]) if self._style.single else self.of_samples(samples)
 
     def of_item(self, item: Any) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""

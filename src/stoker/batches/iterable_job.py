@@ -6,14 +6,12 @@ nothing is left. Batches are written as rows where they fit, like those of map-s
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from stoker.batches.job import MapJob
-from stoker.contracts import Answer, MapSlot, Report, Ticket
+from stoker.batches.items import Items
+from stoker.batches.job import MapJob, Payload
+from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 
 
 @dataclass
@@ -22,41 +20,31 @@ class IterableJob(MapJob):
 
     batch_size: int | None = None
     drop_last: bool = False
-    _items: Iterator[Any] | None = None
-    _ended: bool = False
+    stateful: bool = True  # reports say where the iterator stands
+    _items: Items | None = None
 
-    def begin_epoch(self, note: Any) -> None:
-        self._items, self._ended = None, False
+    def open(self, worker: int | None, state: Any) -> None:
+        super().open(worker, None)
+        self._items = Items(self.dataset, self.batch_size, self.drop_last, pending=state)
 
-    def run(self, ticket: Ticket, slot: MapSlot) -> Report:
-        begin = time.perf_counter_ns()
-        try:
-            report = self._next(ticket, slot)
-        except Exception as error:
-            report = self._failure(ticket, error)
-        report.busy_ns = time.perf_counter_ns() - begin
-        return report
+    def begin_epoch(self, note: EpochNote) -> None:
+        super().begin_epoch(note)
+        self.items.begin_epoch()
 
-    def _next(self, ticket: Ticket, slot: MapSlot) -> Report:
+    @property
+    def items(self) -> Items:
         if self._items is None:
-            self._items = iter(self.dataset)
-        if self._ended:
-            return self._report(ticket, Answer.END)
+            raise RuntimeError("the job was not opened")
+        return self._items
+
+    def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
+        samples = self.items.take()
+        if samples is None:
+            return self._report(ticket, Answer.END, payload=Payload(state=self._state()))
         if self.style.single:
-            return self._next_single(ticket, slot, self._items)
-        samples = list(islice(self._items, self.batch_size))
-        short = len(samples) < (self.batch_size or 1)
-        if not samples or (short and self.drop_last):
-            self._ended = True
-            return self._report(ticket, Answer.END)
-        self._ended = short
+            return self._pack(ticket, slot, self.style.collate(samples[0]))
         ticket.rows = ticket.stop = len(samples)
         return self._finish(ticket, slot, samples)
 
-    def _next_single(self, ticket: Ticket, slot: MapSlot, items: Iterator[Any]) -> Report:
-        try:
-            item = next(items)
-        except StopIteration:
-            self._ended = True
-            return self._report(ticket, Answer.END)
-        return self._pack(ticket, slot, self.style.collate(item))
+    def _state(self) -> Any:
+        return self.items.state()

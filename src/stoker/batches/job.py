@@ -27,7 +27,18 @@ from stoker.batches.layout import Layout, Misfit, learn
 from stoker.batches.packing import Packed, pack
 from stoker.batches.read_into import Reader
 from stoker.batches.rows import write_rows
-from stoker.contracts import Answer, Ask, Fetch, MapSlot, Randomness, Report, Ticket
+from stoker.contracts import (
+    CURRENT_RUN,
+    Answer,
+    Ask,
+    EpochNote,
+    Fetch,
+    MapSlot,
+    Randomness,
+    Report,
+    Run,
+    Ticket,
+)
 from stoker.errors import RemoteError
 
 
@@ -39,7 +50,14 @@ class Payload:
     loose: list[Any] | None = None
     packed: Packed | None = None
     direct: Any = None  # in the training process: the batch itself, nothing packed
-    state: Any = None  # what an iterable dataset's worker says of its place
+    state: Any = None  # what a dataset with a state of its own says of its place
+
+
+@dataclass
+class EpochBox:
+    """Holds the current epoch's note; all lanes of a process look into the same box."""
+
+    note: EpochNote = field(default_factory=EpochNote)
 
 
 @dataclass
@@ -61,18 +79,20 @@ class MapJob:
     worker: int = 0
     _layout: Layout | None = None
     _announced: set[int] = field(default_factory=set)
-    _randomness: Randomness | None = None
+    randomness: Randomness | None = None
+    _box: EpochBox = field(default_factory=EpochBox)
     _reader: Reader | None = None
 
     @property
     def dataset(self) -> Any:
         return self.fetch.dataset
 
-    def open(self, worker: int | None, randomness: Randomness | None) -> None:
+    def open(self, worker: int | None, state: Any) -> None:
         self.worker = worker or 0
         if not self.in_process:
             avoid_shared_memory()
-        self._randomness = randomness
+        if state is not None:
+            self.dataset.load_state_dict(state)
         if hasattr(self.dataset, "read_into"):
             self._reader = Reader(self.dataset)
 
@@ -80,24 +100,27 @@ class MapJob:
         """The same job for another lane of this process: lanes share the dataset, and announce layouts on their own."""
         return dataclasses.replace(self, _announced=set())
 
-    def begin_epoch(self, note: Any) -> None:
-        """Map-style datasets keep nothing from epoch to epoch."""
+    def begin_epoch(self, note: EpochNote) -> None:
+        self._box.note = note
 
     def run(self, ticket: Ticket, slot: MapSlot) -> Report:
         begin = time.perf_counter_ns()
         try:
-            report = self._rows(ticket, slot) if ticket.ask is Ask.ROWS else self._batch(ticket, slot)
+            report = self._answer(ticket, slot)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
         except Exception as error:
             report = self._failure(ticket, error)
+        else:
+            self._add_state(report)
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
         begin = time.perf_counter_ns()
         try:
-            samples = await asyncio.gather(*map(self.fetch.one_async, plain_keys(ticket.keys)))
+            keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
+            samples = await asyncio.gather(*(self._await(key, position + row) for row, key in enumerate(keys)))
             report = self._finish(ticket, slot, list(samples))
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
@@ -105,6 +128,13 @@ class MapJob:
             report = self._failure(ticket, error)
         report.busy_ns = time.perf_counter_ns() - begin
         return report
+
+    def _answer(self, ticket: Ticket, slot: MapSlot) -> Report:
+        if ticket.ask is Ask.ROWS:
+            return self._rows(ticket, slot)
+        if ticket.ask is Ask.BATCH:
+            return self._batch(ticket, slot)
+        return self._report(ticket, Answer.CANCELLED)
 
     def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
         if self.fetch.arrays is not None:
@@ -137,11 +167,20 @@ class MapJob:
                 return self._pack(ticket, slot, (self.style.collate if self.in_process else collate_plainly)(samples))
         return self._pack(ticket, slot, self.style.collate(samples))
 
+    async def _await(self, key: Any, position: int) -> Any:
+        CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
+        return await self.fetch.one_async(key)
+
     def _load(self, ticket: Ticket) -> list[Any]:
-        keys = plain_keys(ticket.keys)
-        if self._randomness is None:
-            return self.fetch.many(keys)
-        return self._randomness.load(self.fetch.one, keys, ticket.position + ticket.start)
+        run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
+        return load_run(self.fetch, run, self.randomness)
+
+    def _add_state(self, report: Report) -> None:
+        if report.answer is Answer.DONE and (state := self._state()) is not None:
+            report.payload = dataclasses.replace(report.payload or Payload(), state=state)
+
+    def _state(self) -> Any:
+        return self.dataset.state_dict() if has_state(self.dataset) else None
 
     def _write(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
         if self._layout is not None:
@@ -201,6 +240,26 @@ class MapJob:
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+
+
+def run_of(keys: Any, position: int, note: EpochNote) -> Run:
+    """A run whose samples know where they stand."""
+    plain = plain_keys(keys)
+    return Run(iter(plain), len(plain), position, note)
+
+
+def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]:
+    """Load the samples of a run, which is the current one meanwhile."""
+    token = CURRENT_RUN.set(run)
+    try:
+        return fetch.many(run.keys) if randomness is None else randomness.load(fetch.one, run)
+    finally:
+        CURRENT_RUN.reset(token)
+
+
+def has_state(thing: Any) -> bool:
+    """Whether this can save and restore its own place."""
+    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
 def plain_keys(keys: Any) -> list[Any]:

@@ -3,24 +3,27 @@
 The rules, in the order they are applied:
 
 - iterable datasets and a `collate_fn` of the user's own: whole batches, by one worker each, in torch's round robin;
-- `worker_init_fn`: the same, because code that prepares each worker differently can see who made a batch;
+- `worker_init_fn`, or a dataset with a `state_dict`: the same, because code that prepares each worker differently can
+  see who made a batch, and a worker's state is that after a whole batch;
+- `reseed="sample"`: rows for whoever is free, because then it does not matter who loads what;
 - everything else is shared, in fixed parts unless `Workers(share=…)` says otherwise (docs/decisions/0002).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.multiprocessing
 from torch.utils.data import IterableDataset
 
-from stoker.batches import InlineBatches, IterableJob, MapJob, Style, is_default_collate
-from stoker.contracts import Crew, Job, Keys, Workers
+from stoker.batches import InlineBatches, Items, IterableJob, MapJob, Style, has_state, is_default_collate
+from stoker.contracts import Crew, Job, Randomness, Workers
+from stoker.errors import WorkersMismatch
 from stoker.loader.datapipes import DataPipes
-from stoker.loader.keys import batches_of_keys
+from stoker.loader.keys import KeyStream, Start, key_stream
+from stoker.loader.reseed import SampleSeeds
+from stoker.loader.state import Place
 from stoker.loader.window import Window
 from stoker.slots import Arena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
@@ -47,17 +50,25 @@ class Assembly:
         self.batch_rows = loader.batch_size or 1
         self.share = self._share()
         self.as_rows = self.share != "batches"
+        self.has_states = self.is_iterable or has_state(self.dataset)
+        self.keeps_workers = loader.persistent_workers and self.workers.processes > 0
         self.private = self.workers.processes > 0 and self.share != "rows"
 
     def shared_seed(self) -> int:
         """DataPipes are seeded alike in all workers, anew for each epoch."""
         return self._pipes.draw_seed()
 
-    def keys(self) -> Iterator[Keys | None]:
-        """The keys of each batch of an epoch; endless Nones for iterable datasets, which have no keys."""
-        if self.is_iterable:
-            return itertools.repeat(None)
-        return batches_of_keys(self._loader.index_sampler, self._loader.batched)
+    def keys(self, start: Start) -> KeyStream | None:
+        """The keys of each batch of an epoch; iterable datasets have none."""
+        return None if self.is_iterable else key_stream(self._loader.index_sampler, self._loader.batched, start)
+
+    def seed_for(self, base_seed: int) -> int:
+        """What randomness that belongs to a sample is keyed by: the user's seed, else the epoch's base seed."""
+        return base_seed if self._loader.seed is None else self._loader.seed
+
+    def items(self, state: Any) -> Items:
+        """Walks an iterable dataset in the training process."""
+        return Items(self.dataset, self.batch_size, self.drop_last, pending=state)
 
     def window(self) -> Window:
         """How many batches may be under way."""
@@ -68,17 +79,31 @@ class Assembly:
         busy = -(-2 * self.workers.total_lanes // max(1, self.batch_rows))  # two rows for every lane
         return Window(max(2, busy), max(wanted, busy), self.workers.max_bytes)
 
-    def crew(self, arena: Arena, base_seed: int) -> Crew:
-        """Start whoever loads."""
-        workers = self.workers
+    def crew(self, arena: Arena, base_seed: int, place: Place) -> Crew:
+        """Start whoever loads, each where it stood if the run is resumed."""
+        workers, states = self.workers, self.states(place)
         if workers.processes > 0:
-            return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed))
-        return ThreadCrew(self._job(in_process=True), arena, max(1, workers.lanes), coroutines=is_async(self.dataset))
+            return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed, states))
+        state = states[0] if states else None
+        return ThreadCrew(self._job(in_process=True), arena, max(1, workers.lanes), is_async(self.dataset), state)
+
+    def states(self, place: Place) -> list[Any]:
+        """Where each worker's dataset stood, for a run that is resumed."""
+        if place.workers is None:
+            return []
+        saved = place.workers["count"]
+        if saved != self.workers.processes:
+            raise WorkersMismatch(
+                f"the dataset keeps a state in each worker, and this state is of {saved} workers, but this loader has "
+                f"{self.workers.processes}. Use num_workers={saved} to go on with the run.",
+                differences=[("workers", saved, self.workers.processes)],
+            )
+        return list(place.workers["states"])
 
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
-        return InlineBatches(fetch_for(self.dataset), self._style(), pool)
+        return InlineBatches(fetch_for(self.dataset), self._style(), pool, self._randomness(keep=True))
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
@@ -89,10 +114,14 @@ class Assembly:
         if whole:
             return "batches"
         if self.workers.share is not None:
-            return "rows" if self.workers.share == "rows" else "batches"
-        return "batches" if self._loader.worker_init_fn is not None and self.workers.processes else "parts"
+            return self.workers.share
+        if self.workers.processes and (self._loader.worker_init_fn is not None or has_state(self.dataset)):
+            return "batches"
+        if not self.in_order:
+            return "batches"  # torch's way: a worker that is behind is passed over
+        return "rows" if self._loader.reseed == "sample" else "parts"
 
-    def _staff(self, base_seed: int) -> Staff:
+    def _staff(self, base_seed: int, states: list[Any]) -> Staff:
         context = self._loader.context
         if context is None:
             context = torch.multiprocessing.get_context()
@@ -104,15 +133,19 @@ class Assembly:
             self._pipes.init_fn(self._loader.worker_init_fn),
             self.private,
             coroutines=is_async(self.dataset) and not self.is_iterable,
+            states=states,
         )
 
     def _job(self, in_process: bool) -> Job:
         fetch, style = fetch_for(self.dataset), self._style()
         if not self.is_iterable:
-            return MapJob(fetch, style, in_process)
+            return MapJob(fetch, style, in_process, randomness=self._randomness())
         return self._pipes.job(IterableJob)(
             fetch, style, in_process, batch_size=self.batch_size, drop_last=self.drop_last
         )
+
+    def _randomness(self, keep: bool = False) -> Randomness | None:
+        return SampleSeeds(keep) if self._loader.reseed == "sample" else None
 
     def _style(self) -> Style:
         parts = self._loader
@@ -129,3 +162,5 @@ class _Parts:
         self.index_sampler = loader._index_sampler
         self.batched = loader._auto_collation
         self.context = loader.multiprocessing_context
+        self.seed = loader.seed
+        self.reseed = loader.reseed

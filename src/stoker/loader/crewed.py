@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from stoker.batches import Delivery
+from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Order, Report
 from stoker.errors import RemoteError, WorkerTimeout
+from stoker.loader.keys import Draw
 from stoker.loader.passes import BatchIterator
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
@@ -28,6 +29,7 @@ from stoker.slots import Arena, SlotPool
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
 
+_KEYLESS = Draw(cast(Any, None), 0, 0)
 _MISFITS_UNTIL_WHOLE = 3  # a guess: one odd batch is luck, three are a habit of the dataset
 
 
@@ -54,9 +56,9 @@ class CrewedIterator(BatchIterator):
         self._delivery = Delivery(self._pool)
         self._orders: dict[int, Order] = {}
         self._window = self._assembly.window()
-        self._crew = self._assembly.crew(self._pool.arena, self._base_seed)
+        self._crew = self._assembly.crew(self._pool.arena, self._base_seed or 0, self._progress.place)
         self._close = weakref.finalize(self, self._crew.close)
-        self._epoch = self._crew.begin_epoch(self._shared_seed)
+        self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
     def _restart(self) -> None:
@@ -66,7 +68,7 @@ class CrewedIterator(BatchIterator):
             return
         for order in self._orders.values():
             order.cancelled = True
-        self._epoch = self._crew.begin_epoch(self._shared_seed)
+        self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
     def _begin(self, loader: DataLoader[Any]) -> None:
@@ -77,6 +79,10 @@ class CrewedIterator(BatchIterator):
         workers = self._assembly.workers
         self._sharing = Sharing(workers, self._assembly.share)
         self._rounds = Rounds(max(1, workers.processes), self._assembly.in_order, self._assembly.prefetch_factor)
+        self._rounds.resume(self._progress.place.workers)
+        self._progress.keys = self._keys
+        self._drawn = self._progress.place.batches  # batches of this epoch that were asked for so far
+        self._ahead = set(self._progress.place.ahead)
 
     def _next(self) -> Any:
         return self._hand_over(self._await_order())
@@ -108,6 +114,7 @@ class CrewedIterator(BatchIterator):
             self._sequence.remove(order.number)
             if not order.cancelled:
                 return self._orders.pop(order.number)
+            self._progress.passed_over(order)
             self._drop(order)
         return None
 
@@ -143,6 +150,7 @@ class CrewedIterator(BatchIterator):
         elif report.answer is Answer.END:
             self._rounds.end(report.worker)
             order.cancelled = True
+            order.worker_state = report.payload.state
         order.misfit |= report.answer is Answer.MISFIT
         order.cancelled |= report.answer is Answer.CANCELLED
         if order.complete:
@@ -155,6 +163,8 @@ class CrewedIterator(BatchIterator):
             order.rows = report.stop
         if report.payload is not None:
             order.payloads.append((report.start, report.payload))
+            if isinstance(report.payload, Payload) and report.payload.state is not None:
+                order.worker_state = report.payload.state
         self._sharing.learn(report.stop - report.start, report.busy_ns)
 
     def _completed(self, order: Order) -> None:
@@ -191,6 +201,7 @@ class CrewedIterator(BatchIterator):
             error = order.error[1]
             raise error.to_exception() if isinstance(error, RemoteError) else error
         batch = self._delivery.build(order)
+        self._progress.handed_over(order)
         self._window.measured(order.size_bytes)
         self._fill()
         return batch
@@ -207,21 +218,30 @@ class CrewedIterator(BatchIterator):
         if whole and self._assembly.private and not self._rounds.can_take():
             self._exhausted = self._assembly.is_iterable and self._assembly.in_order
             return False
-        try:
-            keys = next(self._keys)
-        except StopIteration:
+        draw = self._draw()
+        if draw is None:
             self._exhausted = True
             return False
-        rows = len(keys) if keys is not None else self._assembly.batch_rows
+        rows = len(draw.keys) if draw.keys is not None else self._assembly.batch_rows
         ask = Ask.BATCH if whole or rows == 0 else Ask.ROWS
         worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
-        order = Order(self._made, self._pool.take(), rows, keys, ask, worker, self._position)
+        order = Order(self._made, self._pool.take(), rows, draw.keys, ask, worker, draw.position)
+        order.batch, order.end, order.sampler_state = self._drawn - 1, draw.end, draw.state
         self._made += 1
         self._orders[order.number] = order
         self._sequence.append(order.number)
         self._send(order)
-        self._position += rows
         return True
+
+    def _draw(self) -> Draw | None:
+        """The keys of the next batch that was not handed over before; iterable datasets have none."""
+        while True:
+            self._drawn += 1
+            if self._keys is None:
+                return _KEYLESS
+            draw = next(self._keys, None)
+            if draw is None or self._drawn - 1 not in self._ahead:
+                return draw
 
     def _send(self, order: Order) -> None:
         order.rows_left = max(1, order.rows)

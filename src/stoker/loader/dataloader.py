@@ -6,7 +6,7 @@ the samplers. What differs is the iterator, and two more arguments: `num_workers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -17,6 +17,11 @@ from stoker.contracts import Workers
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
 from stoker.loader.inline import InlineIterator
+from stoker.loader.keys import draw_for, is_plain_shuffle
+from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
+from stoker.loader.progress import Progress
+from stoker.loader.state import Place, check_same_data, check_step
+from stoker.order import Order
 
 T = TypeVar("T", covariant=True)
 
@@ -27,7 +32,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     The arguments are torch's. Beside them:
 
     num_workers  also "auto": measures a few samples, picks inline, threads or processes, and logs what and why
-    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers`
+    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers` seed, order  arithmetic order:
+    `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's order
+                 is then a pure function of the seed and the epoch, and any place in it is found at once
+    shard        (rank, world); by default torch.distributed's, or torchrun's environment, where order is arithmetic
+    uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
+    reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
+    snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
     workers: Workers
@@ -53,9 +64,25 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         pin_memory_device: str = "",
         in_order: bool = True,
         workers: Workers | None = None,
+        seed: int | None = None,
+        order: Order | Literal["sequential", "shuffle"] | None = None,
+        shard: tuple[int, int] | None = None,
+        uneven: Literal["pad", "even", "drop"] | None = None,
+        reseed: Literal["sample"] | None = None,
+        snapshot_every_n_steps: int = 1,
     ) -> None:
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
+        _check_reseed(reseed, chosen)
+        if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
+            _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
+            chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
+            last = uneven or ("drop" if drop_last else "pad")
+            sampler = OrderPlan(chosen_order, batch_size or 1, choose_shard(shard), last)
+            _check_length(chosen_order, dataset)
+            shuffle, drop_last = None, False
+        elif uneven is not None:
+            raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
         super().__init__(
             dataset,
             batch_size,
@@ -75,9 +102,66 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        self.workers = chosen
+        self.workers, self.seed, self.reseed = chosen, seed, reseed
+        self.order, self.shard, self.uneven = order, shard, uneven
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._progress: Progress | None = None
+        self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        if self._place is not None:
+            return self._place.to_state()
+        if self._progress is not None and not self._progress.finished:
+            return self._progress.state()
+        self._place = self._draw_ahead()
+        return self._place.to_state()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next pass go on where the state was saved: on any number of ranks, workers and lanes."""
+        place = Place.from_state(state_dict)
+        check_same_data(place, self._described())
+        plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
+        check_step(place, plan.per_step if plan is not None else None)
+        if self._iterator is not None:  # persistent workers stand somewhere else
+            self._iterator._shutdown_workers()  # type: ignore[attr-defined]
+            self._iterator = None
+        self._place = place
+
+    def _next_place(self) -> Place:
+        """Where the pass that begins now starts."""
+        place, self._place = self._place, None
+        if place is None:
+            epoch = self._progress.place.epoch + 1 if self._progress is not None else 0
+            place = self._described(epoch)
+            if isinstance(self.sampler, OrderPlan) and self.sampler.epoch > epoch:
+                place.epoch = self.sampler.epoch  # a trainer has called set_epoch
+        if isinstance(self.sampler, OrderPlan):
+            self.sampler.epoch = place.epoch
+        return place
+
+    def _draw_ahead(self) -> Place:
+        """The beginning of the next epoch, with what it would draw from generators drawn now, for a state to hold."""
+        last = self._progress
+        place = self._described(last.place.epoch + 1 if last is not None else 0)
+        keeps = self._iterator is not None and last is not None
+        place.base_seed = last.place.base_seed if keeps and last is not None else self._draw_base_seed()
+        if is_plain_shuffle(self._index_sampler):
+            place.drawn = draw_for(self.sampler)
+        if last is not None:  # after the draws: a dataset's state may hold torch's generator
+            place.workers = last.surviving_workers()
+        return place
+
+    def _draw_base_seed(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+
+    def _described(self, epoch: int = 0) -> Place:
+        data = {} if isinstance(self.dataset, IterableDataset) else {"length": _length_or_none(self.dataset)}
+        plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
+        order = {**plan.order.describe(), "per_step": plan.per_step} if plan is not None else {}
+        return Place(epoch=epoch, data=data, order=order)
 
     def _get_iterator(self) -> Any:
         if self.num_workers > 0:
@@ -126,6 +210,46 @@ def _check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None
             f"object of type {type(dataset).__name__!r} has no len(): a map-style dataset needs __len__ to be "
             "shuffled. Give it one, pass a sampler, or make it a torch.utils.data.IterableDataset."
         )
+
+
+def _is_plain(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
+    return sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+
+
+def _check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: Any, seed: Any, shard: Any) -> None:
+    if not _is_plain(dataset, sampler, batch_sampler):
+        raise ValueError(
+            "order and shard say which samples come next; an IterableDataset, a sampler or a batch_sampler says so "
+            "itself. Use one or the other."
+        )
+    if shard is not None and shuffle and seed is None:
+        raise ValueError("all ranks must shuffle alike: give seed= beside shard= and shuffle=True")
+
+
+def _check_length(order: Order, dataset: Any) -> None:
+    if order.n > len(dataset) and "parts" not in order.describe():
+        raise ValueError(f"the order is over {order.n} samples, but the dataset has {len(dataset)}")
+
+
+def _check_reseed(reseed: Any, workers: Workers) -> None:
+    if reseed not in (None, "sample"):
+        raise ValueError(f'reseed should be "sample" or None, but got {reseed!r}')
+    if reseed and workers.lanes > 1:
+        raise ValueError(
+            f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "
+            f"workers={workers} has {workers.lanes}. Use more processes, or draw from stoker.rng() in the dataset."
+        )
+
+
+def _length(dataset: Any) -> int:
+    return len(dataset)
+
+
+def _length_or_none(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _threads_only(workers: Workers) -> bool:

@@ -16,6 +16,7 @@ from torch.utils.data.dataloader import _get_distributed_settings, _sharding_wor
 from torch.utils.data.graph_settings import apply_random_seed, apply_sharding
 
 from stoker.batches import IterableJob
+from stoker.contracts import EpochNote
 
 
 class DataPipes:
@@ -55,6 +56,6 @@ class DataPipes:
 class PipeJob(IterableJob):
     """An iterable job that seeds its pipe at the beginning of each epoch."""
 
-    def begin_epoch(self, note: Any) -> None:
+    def begin_epoch(self, note: EpochNote) -> None:
         super().begin_epoch(note)
-        self.fetch.dataset = apply_random_seed(self.dataset, torch.Generator().manual_seed(int(note)))
+        apply_random_seed(self.dataset, torch.Generator().manual_seed(note.shared_seed))

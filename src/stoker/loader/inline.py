@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
+from stoker.batches import has_state
 from stoker.loader.passes import BatchIterator
 
 
@@ -14,22 +13,28 @@ class InlineIterator(BatchIterator):
 
     def _start(self) -> None:
         self._batches = self._assembly.inline(self._pool)
-        self._items: Iterator[Any] | None = iter(self._assembly.dataset) if self._assembly.is_iterable else None
-        self._ended = False
+        self._progress.keys = self._keys
+        states = self._assembly.states(self._progress.place) or [None]
+        if self._assembly.is_iterable:
+            self._progress.items = self._items = self._assembly.items(states[0])
+        elif has_state(self._assembly.dataset):
+            self._progress.dataset = self._assembly.dataset
+            if states[0] is not None:
+                self._assembly.dataset.load_state_dict(states[0])
 
     def _next(self) -> Any:
-        if self._items is not None:
-            return self._next_of_iterable(self._items)
-        return self._batches.of_keys(next(self._keys))
+        if self._keys is None:
+            return self._next_of_iterable()
+        draw = next(self._keys)
+        batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note)
+        self._progress.moved_on(draw.end, draw.state)
+        return batch
 
-    def _next_of_iterable(self, items: Iterator[Any]) -> Any:
-        size = self._assembly.batch_size
-        if self._ended:
+    def _next_of_iterable(self) -> Any:
+        samples = self._items.take()
+        if samples is None:
             raise StopIteration
-        if size is None:
-            return self._batches.of_item(next(items))
-        samples = list(islice(items, size))
-        self._ended = len(samples) < size
-        if not samples or (self._ended and self._assembly.drop_last):
-            raise StopIteration
+        self._progress.moved_on(0, None)
+        if self._items.batch_size is None:
+            return self._batches.of_item(samples[0])
         return self._batches.of_samples(samples)

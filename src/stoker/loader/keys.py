@@ -1,62 +1,234 @@
-"""Which indices make the next batch: the sampler's, in the sampler's order.
+"""Which indices make the next batch, and how to find the place in them again.
 
-torch's own samplers hand out one Python number at a time, which for small samples costs more than loading them. For the
-exact types that torch makes by default the same numbers are cut from one array instead; they come from the same
-generator, drawn in the same order and as often, so that whatever else uses that generator sees no difference. Any
-other sampler is simply iterated.
+Three kinds of streams, all counted in samples:
+
+    OrderStream    arithmetic (`seed=`, `order=`): any place is found at once, for any number of ranks CutStream
+    torch's default samplers: the same numbers in the same order as torch's, cut from one array instead of
+                   handed out one by one; found again by the seed, or the generator, that they came from
+    SamplerStream  any other sampler: restored if it has a state of its own, else walked again
+
+torch's samplers draw from a generator when the first index is asked for, and once more at the end; so do the streams,
+so that whatever else uses that generator sees no difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import base64
+import copy
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
+from stoker.batches import has_state, take_next
 from stoker.contracts import Keys
+from stoker.loader.ordered import OrderPlan
+
+log = logging.getLogger("stoker.resume")
+_PATIENCE_S = 5.0
+_NOTHING = object()
 
 
-def batches_of_keys(index_sampler: Any, batched: bool) -> Iterator[Keys]:
-    """The keys of each batch; a batch of `batch_size=None` has the one key that is its index."""
-    if not batched:
-        return ([key] for key in index_sampler)
-    if type(index_sampler) is BatchSampler and type(index_sampler.sampler) in _CUTTERS:
-        sampler: Any = index_sampler.sampler
-        if type(sampler) is SequentialSampler or _is_plain_shuffle(sampler):
-            cutter: Callable[[Any, int, bool], Iterator[Keys]] = _CUTTERS[type(sampler)]
-            return cutter(sampler, index_sampler.batch_size, index_sampler.drop_last)
-    return (batch if isinstance(batch, list) else list(batch) for batch in index_sampler)
+@dataclass(frozen=True)
+class Draw:
+    """The keys of one batch."""
+
+    keys: Keys
+    position: int  # of the first one in the epoch
+    end: int  # samples of the epoch that are used up after this batch, over all ranks
+    state: Any = None  # where a sampler with a state of its own stands now
 
 
-def _is_plain_shuffle(sampler: RandomSampler) -> bool:
+@dataclass(frozen=True)
+class Start:
+    """Where in an epoch a stream begins, and what the epoch's order was drawn from."""
+
+    epoch: int = 0
+    position: int = 0
+    batches: int = 0
+    drawn: dict[str, Any] | None = None  # what `KeyStream.drawn` gave
+    state: Any = None  # a Draw's state
+
+
+class KeyStream(Iterator[Draw]):
+    """The draws of one epoch."""
+
+    def drawn(self) -> dict[str, Any]:
+        """What the same order can be drawn from again."""
+        return {}
+
+    def __next__(self) -> Draw:
+        raise NotImplementedError("each kind of stream draws its keys")
+
+
+def key_stream(index_sampler: Any, batched: bool, start: Start) -> KeyStream:
+    """The stream for what torch calls the index sampler: a batch sampler, or with batch_size=None a sampler."""
+    if isinstance(plan := getattr(index_sampler, "sampler", index_sampler), OrderPlan):
+        return OrderStream(plan, start)
+    if batched and type(index_sampler) is BatchSampler:
+        size, drop_last = index_sampler.batch_size, index_sampler.drop_last
+        if _is_cuttable(index_sampler.sampler):
+            return CutStream(index_sampler.sampler, size, drop_last, start)
+        return SamplerStream(index_sampler.sampler, start, size, drop_last)
+    if not batched and _is_cuttable(index_sampler):
+        return CutStream(index_sampler, 1, False, start)
+    return SamplerStream(index_sampler, start, None if batched else 0)
+
+
+class OrderStream(KeyStream):
+    """Arithmetic order: the place is a number."""
+
+    def __init__(self, plan: OrderPlan, start: Start) -> None:
+        self._plan, self._epoch = plan, start.epoch
+        self._step = plan.step_at(start.position)
+        self._steps = plan.steps
+
+    def __next__(self) -> Draw:
+        if self._step >= self._steps:
+            raise StopIteration
+        positions = self._plan.positions(self._step)
+        keys = self._plan.order.indices(positions, self._epoch)
+        self._step += 1
+        return Draw(keys, int(positions[0]), self._plan.position_after(self._step))
+
+
+class CutStream(KeyStream):
+    """torch's sequential order, or its plain shuffle, cut into batches."""
+
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool, start: Start) -> None:
+        self._sampler, self._batch_size, self._drop_last = sampler, batch_size, drop_last
+        self._position = start.position
+        self._shuffles = type(sampler) is RandomSampler
+        self._drawn = dict(start.drawn or {})
+        self._generator: torch.Generator | None = None
+        self._order: Any = None
+        self._end = -1
+
+    def drawn(self) -> dict[str, Any]:
+        if self._shuffles and not self._drawn:
+            self._drawn = draw_for(self._sampler)
+        return self._drawn
+
+    def __next__(self) -> Draw:
+        if self._end < 0:
+            self._begin()
+        at, stop = self._position, min(self._position + self._batch_size, self._length)
+        if at >= self._end:
+            if self._shuffles and self._generator is not None:
+                # torch's sampler draws once more, for the zero samples that are left
+                torch.randperm(self._length, generator=self._generator)
+                self._generator = None
+            raise StopIteration
+        self._position = stop
+        keys = np.arange(at, stop, dtype=np.int64) if self._order is None else self._order[at:stop]
+        return Draw(keys, at, stop)
+
+    def _begin(self) -> None:
+        self._length = _length(self._sampler.data_source)
+        self._end = self._length - self._length % self._batch_size if self._drop_last else self._length
+        if self._shuffles:
+            self._generator = _generator(self._sampler, self.drawn())
+            self._order = torch.randperm(self._length, generator=self._generator).numpy()
+
+
+class SamplerStream(KeyStream):
+    """Any sampler or batch sampler: `group` samples a batch, None: it gives batches, 0: it gives single keys."""
+
+    def __init__(self, sampler: Any, start: Start, group: int | None, drop_last: bool = False) -> None:
+        self._group, self._drop_last = group, drop_last
+        self._position = start.position
+        self._sampler = sampler
+        generator = getattr(sampler, "generator", None)
+        if start.drawn and isinstance(generator, torch.Generator):
+            generator.set_state(_decode(start.drawn["generator"]))
+        self._drawn = {"generator": _encode(generator.get_state())} if isinstance(generator, torch.Generator) else {}
+        self._iterator = self._restore(start)
+
+    def drawn(self) -> dict[str, Any]:
+        return self._drawn
+
+    def __next__(self) -> Draw:
+        keys: list[Any] = self._next_keys()
+        at, self._position = self._position, self._position + len(keys)
+        return Draw(keys, at, self._position, self._state())
+
+    def _next_keys(self) -> list[Any]:
+        if self._group is None:
+            batch = next(self._iterator)
+            return batch if isinstance(batch, list) else list(batch)
+        if self._group == 0:
+            return [next(self._iterator)]
+        keys = take_next(self._iterator, self._group)
+        if not keys or (self._drop_last and len(keys) < self._group):
+            raise StopIteration
+        return keys
+
+    def _state(self) -> Any:
+        for owner, thing in (("iterator", self._iterator), ("sampler", self._sampler)):
+            if has_state(thing):
+                return {"of": owner, "state": copy.deepcopy(thing.state_dict())}
+        return None
+
+    def _restore(self, start: Start) -> Any:
+        place = start.state or {"of": None}
+        if place["of"] == "sampler":
+            self._sampler.load_state_dict(place["state"])
+        iterator: Any = iter(self._sampler)
+        if place["of"] == "iterator":
+            iterator.load_state_dict(place["state"])
+        elif place["of"] is None:
+            _walk_again(iterator, start.batches if not self._group else start.position)
+        return iterator
+
+
+def draw_for(sampler: Any) -> dict[str, Any]:
+    """Draw what an epoch of torch's plain shuffle is made from, as torch's sampler would now."""
+    if sampler.generator is not None:
+        return {"generator": _encode(sampler.generator.get_state())}
+    return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
+
+
+def is_plain_shuffle(index_sampler: Any) -> bool:
+    """Whether the order is torch's plain shuffle, drawn when an epoch begins."""
+    sampler = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    return type(sampler) is RandomSampler and _is_cuttable(sampler)
+
+
+def _is_cuttable(sampler: Any) -> bool:
+    if type(sampler) is not RandomSampler:
+        return type(sampler) is SequentialSampler
     return not sampler.replacement and sampler.num_samples == len(sampler.data_source) > 0
 
 
-def _cut_sequence(sampler: Any, batch_size: int, drop_last: bool) -> Iterator[Keys]:
-    length = _length(sampler.data_source)
-    for start in range(0, _end(length, batch_size, drop_last), batch_size):
-        yield np.arange(start, min(start + batch_size, length), dtype=np.int64)
+def _generator(sampler: Any, drawn: dict[str, Any]) -> torch.Generator:
+    if "seed" in drawn:
+        return torch.Generator().manual_seed(drawn["seed"])
+    generator: torch.Generator = sampler.generator if sampler.generator is not None else torch.Generator()
+    generator.set_state(_decode(drawn["generator"]))
+    return generator
 
 
-def _cut_shuffle(sampler: Any, batch_size: int, drop_last: bool) -> Iterator[Keys]:
-    length = len(sampler.data_source)
-    generator = sampler.generator
-    if generator is None:
-        generator = torch.Generator()
-        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
-    order = torch.randperm(length, generator=generator).numpy()
-    for start in range(0, _end(length, batch_size, drop_last), batch_size):
-        yield order[start : start + batch_size]
-    torch.randperm(length, generator=generator)  # torch's sampler draws once more for the zero samples that are left
+def _encode(state: torch.Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode()
 
 
-_CUTTERS: dict[type, Any] = {SequentialSampler: _cut_sequence, RandomSampler: _cut_shuffle}
+def _decode(text: str) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())
 
 
-def _end(length: int, batch_size: int, drop_last: bool) -> int:
-    return length - length % batch_size if drop_last else length
+def _walk_again(iterator: Iterator[Any], count: int) -> None:
+    told = time.monotonic()
+    for number in range(count):
+        if next(iterator, _NOTHING) is _NOTHING:
+            return
+        if number % 1024 == 0 and time.monotonic() - told > _PATIENCE_S:
+            told = time.monotonic()
+            log.warning("resuming: the sampler has no state_dict, %d of %d draws made again", number, count)
 
 
 def _length(dataset: Any) -> int:

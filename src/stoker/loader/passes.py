@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stoker.contracts import Keys
+from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
+from stoker.loader.keys import KeyStream
+from stoker.loader.progress import Progress
 from stoker.slots import Arena, SlotPool
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class BatchIterator:
         self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._assembly = Assembly(loader)
         self._pool = SlotPool(Arena())
+        self._base_seed: int | None = None
         self._begin(loader)
-        self._base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
         self._start()
 
     def __iter__(self) -> BatchIterator:
@@ -64,10 +65,20 @@ class BatchIterator:
             self._restart()
 
     def _begin(self, loader: DataLoader[Any]) -> None:
-        self._shared_seed = self._assembly.shared_seed()
+        place = loader._next_place()
+        shared_seed = self._assembly.shared_seed()
         self._index_sampler = loader._index_sampler
-        self._keys: Iterator[Keys | None] = self._assembly.keys()
-        self._position = 0  # samples asked for so far in this epoch
+        self._keys: KeyStream | None = self._assembly.keys(place.start())
+        if self._base_seed is None:  # persistent workers keep the seeds they were started with
+            self._base_seed = place.base_seed if place.base_seed is not None else loader._draw_base_seed()
+        place.base_seed = self._base_seed
+        self._epoch_note = EpochNote(self._assembly.seed_for(self._base_seed), place.epoch, shared_seed)
+        self._progress = loader._progress = Progress(
+            place,
+            self._assembly.workers.processes,
+            self._assembly.keeps_workers,
+            self._assembly.has_states,
+        )
         self._yielded = 0
         self._length_told = loader._IterableDataset_len_called
 
@@ -82,7 +93,11 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            batch = self._next()
+            try:
+                batch = self._next()
+            except StopIteration:
+                self._progress.finished = True
+                raise
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

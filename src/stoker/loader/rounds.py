@@ -7,6 +7,8 @@ several iterators interleave is seen by users.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Rounds:
     """Deals whole batches to the workers that are still active."""
@@ -17,6 +19,15 @@ class Rounds:
         self._in_order = in_order
         self._most = prefetch_factor * workers
         self._next = 0
+
+    def resume(self, workers: dict[str, Any] | None) -> None:
+        """Go on in turn after a resume, without the workers whose iterables had ended."""
+        if workers is None or len(workers["states"]) != len(self._active):
+            return
+        self._next = workers["turn"]
+        for worker, state in enumerate(workers["states"]):
+            if isinstance(state, dict) and state.get("ended") and not state.get("finished"):
+                self._active[worker] = False
 
     def can_take(self) -> bool:
         """Whether any worker can take a batch now."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class MapFetch:
     def one(self, key: Any) -> Any:
         return self.dataset[key]
 
-    def many(self, keys: list[Any]) -> list[Any]:
+    def many(self, keys: Iterator[Any]) -> list[Any]:
         dataset = self.dataset
         return [dataset[key] for key in keys]
 
@@ -45,10 +45,10 @@ class RunFetch(MapFetch):
     """Samples of a dataset that has `__getitems__`."""
 
     def one(self, key: Any) -> Any:
-        return self.many([key])[0]
+        return self.many(iter([key]))[0]
 
-    def many(self, keys: list[Any]) -> list[Any]:
-        return list(self.dataset.__getitems__(keys))
+    def many(self, keys: Iterator[Any]) -> list[Any]:
+        return list(self.dataset.__getitems__(list(keys)))
 
 
 def fetch_for(dataset: Any) -> MapFetch:

@@ -22,7 +22,7 @@ from multiprocessing import parent_process, reduction
 from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
-from stoker.contracts import Answer, Job, Report, Ticket, WorkerSeat
+from stoker.contracts import Answer, EpochNote, Job, Report, Ticket, WorkerSeat
 from stoker.errors import RemoteError
 from stoker.slots import Arena
 from stoker.workers.identity import Identity
@@ -32,9 +32,19 @@ from stoker.workers.wire import RECORD, ReportCode, TicketCode
 
 # Places in the arena's control room, which all processes of a loader see.
 EPOCH = 0  # number of the current epoch: tickets of older ones are cancelled
-NOTE = 1  # a number that the current epoch's job may need
+NOTE = 1  # three numbers: the current epoch's note
 LANES_AT = 8  # from here, four numbers a lane: order + 1 (0: idle), first row, last row, unused
 LANE_SPAN = 4
+
+
+_UNSIGNED = 2**64 - 1  # seeds are unsigned, the control room's numbers signed
+
+
+def write_note(control: Any, note: EpochNote) -> None:
+    """Tell the workers of a new epoch; they look when its first ticket comes."""
+    seed = note.seed & _UNSIGNED
+    control[NOTE] = seed - 2**64 if seed >= 2**63 else seed
+    control[NOTE + 1], control[NOTE + 2] = note.epoch, note.shared_seed
 
 
 class Descriptor:
@@ -63,6 +73,7 @@ class Station:
     init_fn: Callable[[int], Any] | None
     coroutines: bool
     owner_pid: int
+    state: Any = None  # where this worker's dataset stood, in a run that is resumed
 
 
 def worker_main(station: Station) -> None:
@@ -89,7 +100,7 @@ def _open_job(station: Station) -> Job:
     try:
         if station.init_fn is not None:
             station.init_fn(station.seat.id)
-        job.open(station.seat.id, None)
+        job.open(station.seat.id, station.state)
     except Exception as error:
         return FailedJob(RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}"))
     return job
@@ -105,13 +116,13 @@ class FailedJob:
     def dataset(self) -> Any:
         return None
 
-    def open(self, worker: int | None, randomness: Any) -> None:
+    def open(self, worker: int | None, state: Any) -> None:
         """Nothing to open."""
 
     def for_lane(self) -> FailedJob:
         return self
 
-    def begin_epoch(self, note: Any) -> None:
+    def begin_epoch(self, note: EpochNote) -> None:
         """The error stays."""
 
     def run(self, ticket: Ticket, slot: Any) -> Report:
@@ -135,7 +146,7 @@ def _desk(station: Station, job: Job) -> Desk:
         _mark(control, place + lane * LANE_SPAN, ticket)
         if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
             epoch = ticket.epoch
-            job.begin_epoch(control[NOTE])
+            job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
         return ticket
 
     def send(lane: int, ticket: Ticket, report: Report) -> None:

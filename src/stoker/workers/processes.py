@@ -17,15 +17,15 @@ import select
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from stoker.contracts import Job, Report, Ticket, WorkerSeat
+from stoker.contracts import Answer, Ask, EpochNote, Job, Report, Ticket, WorkerSeat
 from stoker.errors import WorkerDied, describe_exit, likely_cause
 from stoker.slots import Arena
-from stoker.workers.main import EPOCH, LANE_SPAN, LANES_AT, NOTE, Descriptor, Station, worker_main
+from stoker.workers.main import EPOCH, LANE_SPAN, LANES_AT, Descriptor, Station, worker_main, write_note
 from stoker.workers.parcel import Parcel
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
@@ -45,6 +45,7 @@ class Staff:
     init_fn: Callable[[int], Any] | None = None
     private: bool = True  # each worker has a ticket pipe of its own; False: all read the same one
     coroutines: bool = False
+    states: Sequence[Any] = ()  # each worker's place, in a run that is resumed
 
 
 class ProcessCrew:
@@ -66,10 +67,12 @@ class ProcessCrew:
             self.close()
             raise
         self._poll = self._make_poll()
+        if staff.init_fn is not None and staff.private:
+            self._hear_from_all()
 
-    def begin_epoch(self, note: Any) -> int:
+    def begin_epoch(self, note: EpochNote) -> int:
         self._epoch += 1
-        self._arena.control[NOTE] = note or 0
+        write_note(self._arena.control, note)
         self._arena.control[EPOCH] = self._epoch
         return self._epoch
 
@@ -118,11 +121,25 @@ class ProcessCrew:
                 self._staff.init_fn,
                 self._staff.coroutines,
                 os.getpid(),
+                self._staff.states[number] if self._staff.states else None,
             )
             worker = self._staff.context.Process(target=worker_main, args=(station,), daemon=True)
             _start_with_hint(worker, self._staff.context)
             self.workers.append(worker)
         parcel.close()
+
+    def _hear_from_all(self) -> None:
+        """Wait until every worker has run `init_fn`: what that raises belongs to the one who starts them."""
+        waiting = set(range(self._staff.processes))
+        for number in waiting:
+            self.submit(Ticket(-1 - number, Ask.READY, 0, 0, 0, 1, self._epoch), number)
+        self._arena.reserve(1)
+        while waiting:
+            for report in self.wait(None):
+                waiting.discard(report.worker)
+                if report.answer is Answer.ERROR:
+                    self.close()
+                    raise report.payload.to_exception()
 
     def collect(self) -> list[Report]:
         try:

@@ -12,7 +12,7 @@ import queue
 import threading
 from typing import Any
 
-from stoker.contracts import Job, Report, Ticket
+from stoker.contracts import EpochNote, Job, Report, Ticket
 from stoker.slots import Arena
 from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
 
@@ -22,13 +22,13 @@ _PATIENCE_S = 5.0
 class ThreadCrew:
     """Runs tickets on threads of this process."""
 
-    def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False) -> None:
+    def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False, state: Any = None) -> None:
         self._job = job
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
         self._epoch = 0
         self._lanes = lanes
-        job.open(None, None)
+        job.open(None, state)
         desk = Desk(self._take, self._send, slots_of(arena), self._is_cancelled)
         if coroutines:
             thread = threading.Thread(target=self._run_loop, args=(desk,), name="stoker-coroutines", daemon=True)
@@ -37,7 +37,7 @@ class ThreadCrew:
         else:
             self._threads = serve_in_threads(job, desk, lanes, "stoker")
 
-    def begin_epoch(self, note: Any) -> int:
+    def begin_epoch(self, note: EpochNote) -> int:
         self._epoch += 1
         self._job.begin_epoch(note)
         return self._epoch

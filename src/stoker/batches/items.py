@@ -1,0 +1,102 @@
+"""Walking an iterable dataset, and finding the place again.
+
+Three kinds of datasets can be resumed, in this order of preference:
+
+- the iterator has a state of its own: it is restored into a new iterator;
+- the dataset has one: it is restored before the iterator is made, which goes on from there;
+- neither: the iterator is walked again from the start, and what was seen before is thrown away.
+
+A dataset that is its own iterator counts as the first. An epoch that had ended when it was saved is restored as well,
+for what else the state carries (generators, an epoch number), and then begun anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from stoker.batches.job import has_state
+
+log = logging.getLogger("stoker.resume")
+_PATIENCE_S = 5.0
+
+
+@dataclass
+class Items:
+    """The iterator of an iterable dataset, and how far it has come."""
+
+    dataset: Any
+    batch_size: int | None
+    drop_last: bool
+    pending: dict[str, Any] | None = None  # a place to go to, once the iterator is needed
+    batches: int = 0
+    ended: bool = False
+    _iterator: Iterator[Any] | None = None
+
+    def begin_epoch(self) -> None:
+        self._iterator, self.batches, self.ended = None, 0, False
+
+    def take(self) -> list[Any] | None:
+        """The samples of the next batch; None at the end."""
+        iterator = self._open()
+        if self.ended:
+            return None
+        samples = take_next(iterator, self.batch_size or 1)
+        short = len(samples) < (self.batch_size or 1)
+        self.ended = short
+        if not samples or (short and self.drop_last):
+            return None
+        self.batches += 1
+        return samples
+
+    def state(self) -> dict[str, Any]:
+        """The place, to be given to `pending` of another Items over the same dataset."""
+        iterator = self._open()
+        own = copy.deepcopy(iterator.state_dict()) if has_state(iterator) else None  # type: ignore[attr-defined]
+        separate = iterator is not self.dataset and has_state(self.dataset)
+        dataset = copy.deepcopy(self.dataset.state_dict()) if separate else None
+        return {"batches": self.batches, "ended": self.ended, "dataset": dataset, "iterator": own}
+
+    def _open(self) -> Iterator[Any]:
+        if self._iterator is None:
+            self._iterator = self._restore() if self.pending is not None else iter(self.dataset)
+        return self._iterator
+
+    def _restore(self) -> Iterator[Any]:
+        place, self.pending = self.pending or {}, None
+        if place["dataset"] is not None:
+            self.dataset.load_state_dict(place["dataset"])
+        iterator: Any = iter(self.dataset)
+        if place["iterator"] is not None:
+            iterator.load_state_dict(place["iterator"])
+        if place.get("finished"):
+            iterator = iterator if place["iterator"] is None else iter(self.dataset)
+            return cast(Iterator[Any], iterator)
+        self.batches, self.ended = place["batches"], place["ended"]
+        if place["iterator"] is None and place["dataset"] is None and not self.ended:
+            _walk_again(iterator, self.batches, self.batch_size or 1)
+        return cast(Iterator[Any], iterator)
+
+
+def take_next(iterator: Iterator[Any], count: int) -> list[Any]:
+    """Up to `count` items. (islice would call iter() on the iterator, which starts some datasets over.)"""
+    taken: list[Any] = []
+    for _ in range(count):
+        try:
+            taken.append(next(iterator))
+        except StopIteration:
+            break
+    return taken
+
+
+def _walk_again(iterator: Iterator[Any], batches: int, batch_size: int) -> None:
+    told = time.monotonic()
+    for batch in range(batches):
+        take_next(iterator, batch_size)
+        if time.monotonic() - told > _PATIENCE_S:
+            told = time.monotonic()
+            log.warning("resuming: %d of %d batches of the iterable dataset read again", batch + 1, batches)

@@ -1,0 +1,4 @@
+"""Other people's conventions, translated: each file knows one of them.
+
+`torchdata`  the names of torchdata's stateful loader
+"""

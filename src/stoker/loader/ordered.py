@@ -1,0 +1,86 @@
+"""Arithmetic order as torch knows samplers: which samples this rank takes in which step.
+
+`OrderPlan` counts as a `DistributedSampler`, because it already shards: trainers that would put their own sampler in
+place of a plain one leave it alone, and call `set_epoch` on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed
+from torch.utils.data.distributed import DistributedSampler
+
+from stoker.order import LastStep, Order, Sequential, Shard, Shuffle, check_division, rank_positions, steps_per_epoch
+from stoker.order.permutation import Numbers
+
+
+class OrderPlan(DistributedSampler[Any]):
+    """An order, cut into steps over all ranks, and this rank's part of them."""
+
+    def __init__(self, order: Order, batch_size: int, shard: Shard, last: LastStep) -> None:
+        # DistributedSampler's own constructor asks torch.distributed for ranks, which need not exist.
+        self.order, self.shard, self.last = order, shard, last
+        self.per_step = batch_size * shard.world
+        check_division(self.per_step, shard.world)
+        self.steps = steps_per_epoch(order.n, self.per_step, shard.world, last)
+        self.epoch = 0
+        # Names that code written for DistributedSampler reads.
+        self.num_replicas, self.rank, self.drop_last = shard.world, shard.rank, last == "drop"
+
+    def __len__(self) -> int:
+        """Samples of this rank in an epoch."""
+        if self.steps == 0:
+            return 0
+        return (self.steps - 1) * (self.per_step // self.shard.world) + len(self.positions(self.steps - 1))
+
+    def __iter__(self) -> Iterator[int]:
+        for step in range(self.steps):
+            yield from self.order.indices(self.positions(step), self.epoch).tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def positions(self, step: int) -> Numbers:
+        """Where in the epoch the samples stand that this rank takes in a step."""
+        return rank_positions(step, self.order.n, self.per_step, self.shard, self.last)
+
+    def step_at(self, position: int) -> int:
+        """The step that begins at a position, over all ranks."""
+        return -(-position // self.per_step)
+
+    def position_after(self, step: int) -> int:
+        """How many samples of the epoch the first `step` steps use up, over all ranks."""
+        return min(step * self.per_step, self.order.n)
+
+
+def choose_order(order: Order | str | None, shuffle: bool, seed: int, length: int) -> Order:
+    """The order that the loader's arguments ask for."""
+    if order is None:
+        order = "shuffle" if shuffle else "sequential"
+    if isinstance(order, str):
+        if order not in ("sequential", "shuffle"):
+            raise ValueError(
+                f'order should be "sequential", "shuffle" or an order of stoker.order (BlockShuffle, Mix, …), but got '
+                f"{order!r}"
+            )
+        return Shuffle(length, seed) if order == "shuffle" else Sequential(length)
+    if not isinstance(order, Order):
+        raise TypeError(f"order should be a text or an order of stoker.order, but got {type(order).__name__}")
+    return order
+
+
+def choose_shard(shard: tuple[int, int] | Shard | None) -> Shard:
+    """The rank given, or that of torch.distributed, or that of torchrun's environment, or the only one."""
+    if isinstance(shard, Shard):
+        return shard
+    if shard is not None:
+        rank, world = shard
+        return Shard(rank, world)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Shard(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return Shard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    return Shard()

@@ -1,0 +1,87 @@
+"""How far a pass has come: the batches that were handed over, not those that were prefetched.
+
+The loader keeps the progress of its latest pass, also after the pass itself is gone, so that a state can be asked for
+after a `break`. With `in_order=False` batches are handed over out of turn: the place is then the last batch before
+which all were handed over, and the ones ahead of it are remembered by number.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from stoker.batches import Items
+from stoker.contracts import Order
+from stoker.loader.keys import KeyStream
+from stoker.loader.state import Place
+
+
+class Progress:
+    """The place of a pass, moved on with every batch."""
+
+    def __init__(self, place: Place, processes: int, keeps_workers: bool, has_states: bool) -> None:
+        self.place = place
+        self.finished = False
+        self.items: Items | None = None  # of an iterable dataset that the training process itself walks
+        self.keys: KeyStream | None = None
+        self.dataset: Any = None  # a map-style dataset with a state of its own, in the training process
+        self._keeps_workers = keeps_workers  # worker states outlive the epoch
+        self._has_states = has_states  # the dataset keeps a state of its own in each worker
+        self._ahead: dict[int, Order] = {}
+        restored = place.workers or {}
+        self._processes = processes
+        self._states: list[Any] = list(restored.get("states", [None] * max(1, processes)))
+        self._turn: int = restored.get("turn", 0)
+
+    def handed_over(self, order: Order) -> None:
+        """A batch was given to the training loop."""
+        if order.worker is not None and order.worker_state is not None:
+            self._states[order.worker] = order.worker_state
+            self._turn = (order.worker + 1) % len(self._states)
+        self._ahead[order.batch] = order
+        while (next_one := self._ahead.pop(self.place.batches, None)) is not None:
+            self.moved_on(next_one.end, next_one.sampler_state)
+
+    def passed_over(self, order: Order) -> None:
+        """It is the turn of a worker whose iterable has ended: all its batches are behind."""
+        if order.worker is not None and order.worker_state is not None:
+            self._states[order.worker] = order.worker_state
+
+    def moved_on(self, end: int, sampler_state: Any) -> None:
+        """One more batch is behind: all before it were handed over too."""
+        self.place.batches += 1
+        self.place.position = end
+        self.place.sampler = sampler_state
+
+    def state(self) -> dict[str, Any]:
+        """The state to save now, in the middle of the epoch."""
+        place = copy.copy(self.place)
+        if self.keys is not None:
+            place.drawn = self.keys.drawn()
+        place.ahead = sorted(self._ahead)
+        place.workers = self._workers()
+        return place.to_state()
+
+    def surviving_workers(self) -> dict[str, Any] | None:
+        """After the epoch: worker states that live on into the next one, to be restored and then begun anew."""
+        if not (self._keeps_workers or self.items is not None or self.dataset is not None):
+            return None
+        workers = self._workers()
+        if workers is not None:
+            workers["turn"] = 0
+            workers["states"] = [_finished(state) for state in workers["states"]]
+        return workers
+
+    def _workers(self) -> dict[str, Any] | None:
+        if self.items is not None:
+            return {"count": 0, "turn": 0, "states": [self.items.state()]}
+        if self.dataset is not None:
+            return {"count": 0, "turn": 0, "states": [copy.deepcopy(self.dataset.state_dict())]}
+        if not self._has_states and all(state is None for state in self._states):
+            return None
+        return {"count": self._processes, "turn": self._turn, "states": self._states}
+
+
+def _finished(state: Any) -> Any:
+    """An iterable's place at the end of an epoch, to be restored and then begun anew."""
+    return {**state, "finished": True} if isinstance(state, dict) and "batches" in state else state

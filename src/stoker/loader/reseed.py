@@ -1,0 +1,49 @@
+"""`reseed="sample"`: Python's, NumPy's and torch's global generators, seeded for each sample by where it stands.
+
+For code that draws from those generators: what a sample gets then depends on (seed, epoch, position) and on nothing
+else, so neither the number of workers nor a resume changes it. Seeding all three costs about 15 µs a sample. In the
+training process the generators are put back afterwards, because the model draws from them too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from stoker.contracts import Run
+from stoker.order import sample_key
+
+
+@dataclass
+class SampleSeeds:
+    """Loads samples with the global generators seeded for each."""
+
+    keep: bool = False  # put the generators back: they are the training process's own
+
+    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+        kept = (random.getstate(), np.random.get_state(), torch.get_rng_state()) if self.keep else None
+        try:
+            return [one(key) for key in self._seeded(run)]
+        finally:
+            if kept is not None:
+                random.setstate(kept[0])
+                np.random.set_state(kept[1])
+                torch.set_rng_state(kept[2])
+
+    @staticmethod
+    def _seeded(run: Run) -> Any:
+        for key in run.keys:
+            seed_all(sample_key(run.note.seed, run.note.epoch, run.current))
+            yield key
+
+
+def seed_all(key: int) -> None:
+    """Seed the three global generators from a sample's 128-bit key, each with bits of its own."""
+    random.seed(key)
+    np.random.seed([(key >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)])
+    torch.default_generator.manual_seed((key >> 64) & (2**63 - 1))

@@ -1,0 +1,166 @@
+"""The state of a loader: a small dictionary that a person can read and JSON can hold.
+
+    stoker_state   the format's version
+    epoch          which epoch the place is in, from 0
+    batches        batches handed over in it, by this rank
+    position       samples of the epoch used up, over all ranks: with arithmetic order this is the whole place
+    data, order    what the samples' order depends on, to refuse another dataset, seed or order
+    drawn          for torch's samplers: the seed or generator the epoch's order was drawn from
+    sampler        for samplers with a state of their own: that state
+    base_seed      what the workers' seeds are made from
+    workers        for datasets with a state, and iterable ones: each worker's place, and whose turn it is
+    ahead          with in_order=False: batches handed over out of turn
+
+Only the first four are always there. Broken or newer states are refused with what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.errors import ResumeMismatch, StateError
+from stoker.loader.keys import Start
+
+VERSION = 1
+_COUNTS = ("epoch", "batches", "position")
+_OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    "data": dict,
+    "order": dict,
+    "drawn": dict,
+    "sampler": dict,
+    "base_seed": int,
+    "workers": dict,
+    "ahead": list,
+}
+
+
+@dataclass
+class Place:
+    """Where a run is in its data."""
+
+    epoch: int = 0
+    batches: int = 0
+    position: int = 0
+    data: dict[str, Any] = field(default_factory=dict)
+    order: dict[str, Any] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)
+    sampler: Any = None
+    base_seed: int | None = None
+    workers: dict[str, Any] | None = None
+    ahead: list[int] = field(default_factory=list)
+
+    def start(self) -> Start:
+        """Where the stream of keys begins."""
+        return Start(self.epoch, self.position, self.batches, self.drawn or None, self.sampler)
+
+    def to_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"stoker_state": VERSION}
+        state.update({name: getattr(self, name) for name in _COUNTS})
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None and value not in ({}, []):
+                state[name] = copy.deepcopy(value)
+        return state
+
+    @classmethod
+    def from_state(cls, state: Any) -> Place:
+        """Read a state; StateError says what is wrong with it."""
+        if not isinstance(state, Mapping):
+            raise StateError(f"a loader's state is a dictionary, but this is a {type(state).__name__}")
+        _check_version(state)
+        for name in _COUNTS:
+            _check_count(state, name)
+        for name, kind in _OPTIONAL.items():
+            if name in state and not isinstance(state[name], kind):
+                raise StateError(f"the state's {name!r} should be a {kind}, but is {state[name]!r}: it was damaged")
+        known = {name: copy.deepcopy(state[name]) for name in (*_COUNTS, *_OPTIONAL) if name in state}
+        return cls(**known)
+
+
+def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = None) -> dict[str, Any]:
+    """The same state `steps` steps further on: leaves out data after a loss spike, for example.
+
+    With arithmetic order a step's size is known from the state; for torch's samplers it follows from the batches so
+    far, or is given.
+    """
+    place = Place.from_state(state)
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise ValueError(f"steps should be a whole number of at least 0, but got {steps!r}")
+    if place.workers is not None or place.sampler is not None:
+        raise StateError(
+            "this state holds a sampler's or dataset's own state, which only that sampler or dataset can move on. "
+            "Load the state and draw the batches that are to be left out."
+        )
+    size = samples_per_step or place.order.get("per_step") or _mean_step(place)
+    place.batches += steps
+    place.position = min(place.position + steps * size, place.data.get("length") or place.position + steps * size)
+    return place.to_state()
+
+
+def check_same_data(place: Place, now: Place) -> None:
+    """Refuse a place that was saved over other data or in another order; shows only what differs."""
+    differences = [
+        (label, saved, current)
+        for label, saved, current in (
+            ("dataset length", place.data.get("length"), now.data.get("length")),
+            *((f"order {key}", place.order.get(key), now.order.get(key)) for key in {**place.order, **now.order}),
+        )
+        if saved != current and not label.endswith("per_step")
+    ]
+    if not differences:
+        return
+    rows = "\n".join(f"  {label:<24}{saved!s:<24}{current!s}" for label, saved, current in differences)
+    raise ResumeMismatch(
+        f"this loader cannot continue the saved run.\n  {'':<24}{'saved':<24}now\n{rows}\n"
+        "  The samples would come in another order than before. Load the state into a loader over the same dataset, "
+        "with the same seed and order; or start a new run without it.",
+        differences=differences,
+    )
+
+
+def check_step(place: Place, per_step: int | None) -> None:
+    """Refuse a position that is in the middle of one of this loader's steps."""
+    if not per_step or place.position % per_step == 0 or place.position >= (place.data.get("length") or 0):
+        return
+    saved = place.order.get("per_step")
+    raise ResumeMismatch(
+        f"the saved run has used {place.position} samples of its epoch, which is not a whole number of this loader's "
+        f"steps of {per_step} samples (batch_size × ranks; it was {saved}). Choose batch_size so that batch_size × "
+        f"ranks is {saved} again, or a divisor of {place.position}.",
+        differences=[("samples per step", saved, per_step)],
+    )
+
+
+def _mean_step(place: Place) -> int:
+    if not place.batches:
+        raise StateError("how many samples a step takes is not known from this state: give samples_per_step=…")
+    return -(-place.position // place.batches)
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    version = state.get("stoker_state")
+    if version is None:
+        raise StateError(
+            "this is not a state of a Stoker loader: it has no 'stoker_state'. Give load_state_dict what state_dict() "
+            f"returned; this has the keys {sorted(map(str, state))[:8]}."
+        )
+    if not isinstance(version, int) or version < 1:
+        raise StateError(f"the state's version should be a whole number from 1, but is {version!r}: it was damaged")
+    if version > VERSION:
+        raise StateError(
+            f"this state has version {version}, and this Stoker reads versions up to {VERSION}: it was saved by a "
+            "newer Stoker. Upgrade Stoker to go on with the run."
+        )
+
+
+def _check_count(state: Mapping[str, Any], name: str) -> None:
+    value = state.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        missing = "is missing" if value is None else f"is {value!r}"
+        raise StateError(
+            f"the state's {name!r} should be a whole number from 0, but {missing}: the state was cut short or edited "
+            "wrongly. Use an earlier checkpoint, or put the number right."
+        )
