@@ -20,6 +20,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "DataLoader": "stoker.loader",
     "Workers": "stoker.contracts",
+    "OnError": "stoker.contracts",
+    "TooManyFailures": "stoker.errors",
     "SharedList": "stoker.sources",
     "Stateful": "stoker.contracts",
     "rng": "stoker.order.current",
@@ -36,12 +38,14 @@ _HOMES = {
 
 __all__ = [
     "DataLoader",
+    "OnError",
     "ResumeMismatch",
     "SharedList",
     "SlotMemoryError",
     "StateError",
     "Stateful",
     "StokerError",
+    "TooManyFailures",
     "WorkerDied",
     "WorkerTimeout",
     "Workers",
@@ -52,12 +56,14 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
     from stoker.errors import StateError as StateError
     from stoker.errors import StokerError as StokerError
+    from stoker.errors import TooManyFailures as TooManyFailures
     from stoker.errors import WorkerDied as WorkerDied
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.loader import DataLoader as DataLoader

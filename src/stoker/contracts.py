@@ -38,6 +38,7 @@ class Answer(enum.IntEnum):
     DONE = 0  # the rows are in the slot, or the batch is in the payload
     MISFIT = 1  # these samples cannot be written as rows: ask for the whole batch
     ERROR = 2  # the user's code raised; the payload is a RemoteError
+    FAILED = 5  # samples of a whole batch could not be loaded; the payload says which
     END = 3  # an iterable dataset of this worker is used up
     CANCELLED = 4  # the epoch was ended before this ticket's turn
 
@@ -82,6 +83,64 @@ class EpochNote:
 
 
 @dataclass(frozen=True)
+class OnError:
+    """What to do with samples that cannot be loaded.
+
+    action     "raise" stops the run, as torch does; "skip" takes another sample of the same order in its place, the
+               same one in every run; "drop" leaves it out, so that the batch is shorter
+    tries      how often a sample is tried before it counts as failed, with pauses of `pause_s`, doubled each time and
+               scattered a little
+    budget     how many samples may fail before the run stops after all: a number, or a share of the samples seen
+    log        a file that failures are written to as they happen, a line of JSON each
+    """
+
+    action: Literal["raise", "skip", "drop"] = "raise"
+    tries: int = 1
+    pause_s: float = 0.1
+    budget: int | float | None = None
+    log: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in ("raise", "skip", "drop"):
+            raise ValueError(f'on_error should be "raise", "skip", "drop" or "retry", but got {self.action!r}')
+        _whole(self, "tries", least=1)
+        if not self.pause_s >= 0:
+            raise ValueError(f"pause_s should be at least 0, but got {self.pause_s}")
+        if isinstance(self.budget, float) and not 0 <= self.budget <= 1:
+            raise ValueError(f"budget as a share should be between 0 and 1, but got {self.budget}")
+        if isinstance(self.budget, int) and self.budget < 0:
+            raise ValueError(f"budget should be at least 0, but got {self.budget}")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Stands where a sample should be: it could not be loaded, and this is why."""
+
+    error: Any  # a RemoteError
+
+
+@dataclass(frozen=True)
+class FailedRows:
+    """The payload of a report that a dead worker can no longer give."""
+
+    failed: list[tuple[int, Any]]  # (row, RemoteError)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A sample that could not be loaded: an entry of `loader.failures`."""
+
+    index: Any  # in the dataset
+    epoch: int
+    position: int  # in the epoch
+    error: str
+    traceback: str
+    when: float  # seconds since 1970
+    worker: int | None
+    action: str  # what was done about it
+
+
+@dataclass(frozen=True)
 class Run:
     """A run of samples that is being loaded. Which one is at hand follows from how many keys are left to take."""
 
@@ -93,7 +152,8 @@ class Run:
     @property
     def current(self) -> int:
         """Position of the sample at hand: none of this costs anything while samples do not ask."""
-        return self.position + max(0, self.rows - operator.length_hint(self.keys) - 1)
+        left = operator.length_hint(self.keys)
+        return self.position + (self.rows - left - 1 if self.rows - left > 0 else 0)
 
 
 CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
@@ -144,6 +204,9 @@ class Randomness(Protocol):
     def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
         """Load the samples of a run."""
 
+    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+        """Load the sample at hand."""
+
 
 class Job(Protocol):
     """Turns tickets into reports. Made in the training process, pickled (or forked) to where it runs."""
@@ -158,8 +221,8 @@ class Job(Protocol):
         `state` is what a report of this worker said of its place, in a run that is resumed.
         """
 
-    def for_lane(self) -> Job:
-        """The same job for one more lane of this process."""
+    def for_lane(self, mark: Callable[[int], None] | None) -> Job:
+        """The same job for one more lane of this process; `mark` is told the row of each sample it begins."""
 
     def begin_epoch(self, note: EpochNote) -> None:
         """A new epoch starts: iterable datasets make a new iterator."""
@@ -207,6 +270,11 @@ class Workers:
                   (worker_init_fn, collate_fn, iterable datasets): docs/decisions/0002-sharing-rows.md
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
     max_bytes     memory for batches under way; at least two batches are always allowed
+    on_death      "raise", or "restart": a new worker takes over what a dead one held; a sample that kills two workers
+                  counts as a bad sample (see `OnError`)
+    max_restarts  after so many deaths the run stops all the same
+    sample_timeout_s  a sample that takes longer counts as a bad sample; its process is replaced, a coroutine cancelled
+    worker_max_bytes  a worker that holds more memory than this is replaced between two tickets
     """
 
     processes: int = 0
@@ -215,6 +283,10 @@ class Workers:
     share: Literal["rows", "batches"] | None = None
     rows_per_run: int | None = None
     max_bytes: int = 512 * 2**20
+    on_death: Literal["raise", "restart"] = "raise"
+    max_restarts: int = 100
+    sample_timeout_s: float | None = None
+    worker_max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         _whole(self, "processes", least=0)
@@ -224,8 +296,20 @@ class Workers:
             _whole(self, "rows_per_run", least=1)
         if self.start_method is not None and self.start_method not in START_METHODS:
             raise ValueError(f"start_method should be one of {START_METHODS}, but got {self.start_method!r}")
+        if self.on_death not in ("raise", "restart"):
+            raise ValueError(f'on_death should be "raise" or "restart", but got {self.on_death!r}')
+        _whole(self, "max_restarts", least=0)
+        if self.sample_timeout_s is not None and not self.sample_timeout_s > 0:
+            raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
+        if self.worker_max_bytes is not None:
+            _whole(self, "worker_max_bytes", least=1)
         if self.share not in (None, "rows", "batches"):
             raise ValueError(f'share should be "rows", "batches" or None, but got {self.share!r}')
+
+    @property
+    def replaces(self) -> bool:
+        """Whether workers may be replaced by new ones during a run."""
+        return self.on_death == "restart" or self.sample_timeout_s is not None or self.worker_max_bytes is not None
 
     @property
     def total_lanes(self) -> int:
@@ -259,6 +343,9 @@ class Order:
     size_bytes: int = 0
     misfit: bool = False
     cancelled: bool = False
+    failed: list[tuple[int, int, Any]] = field(default_factory=list)  # (row, worker, RemoteError) of bad samples
+    empty: bool = False  # all its rows were dropped
+    attempts: dict[int, int] = field(default_factory=dict)  # how many samples were tried for a row
     error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised
     payloads: list[tuple[int, Any]] = field(default_factory=list)  # (start row, payload) of each run
     sampler_state: Any = None  # where the sampler stood after these keys, if it can say

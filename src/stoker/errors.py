@@ -4,6 +4,7 @@
     ├── WorkerDied        (RuntimeError)   a worker process ended without being asked to
     ├── WorkerTimeout     (RuntimeError)   no batch came within `timeout`
     ├── SlotMemoryError   (MemoryError)    no memory for a slot
+    ├── TooManyFailures   (RuntimeError)   more samples failed than the budget allows
     ├── StateError        (ValueError)     a saved state that cannot be read
     └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
         └── WorkersMismatch  (AssertionError)   of another number of workers, where each has a state of its own
@@ -46,6 +47,10 @@ class WorkerTimeout(StokerError, RuntimeError):
 
 class SlotMemoryError(StokerError, MemoryError):
     """The operating system had no memory for a slot."""
+
+
+class TooManyFailures(StokerError, RuntimeError):
+    """More samples could not be loaded than `OnError.budget` allows; `failures` lists them."""
 
 
 class StateError(StokerError, ValueError):

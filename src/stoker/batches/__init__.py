@@ -9,12 +9,13 @@
 
 from stoker.batches.collate import is_default_collate
 from stoker.batches.delivery import Delivery
-from stoker.batches.inline import InlineBatches
+from stoker.batches.inline import DROPPED, InlineBatches
 from stoker.batches.items import Items, take_next
 from stoker.batches.iterable_job import IterableJob
 from stoker.batches.job import MapJob, Payload, Style, has_state
 
 __all__ = [
+    "DROPPED",
     "Delivery",
     "InlineBatches",
     "Items",

@@ -8,18 +8,23 @@ loader's `collate_fn`, which for torch's default decides strides and dtypes in j
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from stoker.batches.careful import Careful
 from stoker.batches.collate import leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, gather_small, plain_indices
-from stoker.batches.job import Style, load_run, run_of
+from stoker.batches.job import Style, load_run, plain_keys, run_of
 from stoker.batches.layout import Layout, Misfit, learn, rebuild
 from stoker.batches.rows import read_columns, write_rows
-from stoker.contracts import Bytes, EpochNote, Fetch, Randomness
+from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness
 from stoker.slots import SlotPool
 
+Replace = Callable[[list[Any], int, int, int, Any], Any]
+"""(keys, row, attempt, position, error) of a bad sample to the key of another one, or DROPPED."""
+DROPPED = object()
 SMALL_BYTES = 32 * 1024
 """Below this a batch gets memory of its own: a copy or an allocation costs less than the bookkeeping of a lease."""
 
@@ -27,21 +32,58 @@ SMALL_BYTES = 32 * 1024
 class InlineBatches:
     """Makes batches of one loader, in the thread that asks for them."""
 
-    def __init__(self, fetch: Fetch, style: Style, pool: SlotPool, randomness: Randomness | None = None) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        style: Style,
+        pool: SlotPool,
+        randomness: Randomness | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
         self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
+        self._on_error = on_error or OnError()
         self._layout: Layout | None = None
         self._gathers = fetch.arrays is not None and style.as_rows
         self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
 
-    def of_keys(self, keys: Any, position: int, note: EpochNote) -> Any:
+    def of_keys(self, keys: Any, position: int, note: EpochNote, replace: Replace) -> Any:
         """The batch of these indices, the first of which stands at `position` in the epoch."""
         if self._gathers:
             try:
                 return self._gather(keys)
             except (Misfit, IndexError, RuntimeError):
                 pass  # an index that is not a plain one: the dataset itself says what is wrong with it
-        samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
+        if self._on_error == OnError():
+            samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
+        else:
+            samples = self._carefully(plain_keys(keys), position, note, replace)
+            if not samples:
+                return DROPPED
         return self.of_item(samples[0]) if self._style.single else self.of_samples(samples)
+
+    def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> list[Any]:
+        """Load samples of which some may fail; `replace` says what to load in their place."""
+        samples = self._try(keys, position, note)
+        for row, sample in enumerate(samples):
+            attempt = 0
+            while type(sample) is Failed:
+                attempt += 1
+                key = replace(keys, row, attempt, position + row, sample.error)
+                if key is DROPPED:
+                    sample = DROPPED
+                else:
+                    keys[row] = key
+                    sample = self._try([key], position + row, note)[0]
+            samples[row] = sample
+        return [sample for sample in samples if sample is not DROPPED]
+
+    def _try(self, keys: list[Any], position: int, note: EpochNote) -> list[Any]:
+        run = run_of(keys, position, note)
+        token = CURRENT_RUN.set(run)
+        try:
+            return Careful(self._on_error, "in the training process").load(self._fetch, run, self._randomness, 0)
+        finally:
+            CURRENT_RUN.reset(token)
 
     def of_item(self, item: Any) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""

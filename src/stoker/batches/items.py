@@ -36,8 +36,12 @@ class Items:
     batches: int = 0
     ended: bool = False
     _iterator: Iterator[Any] | None = None
+    _began: bool = False
 
     def begin_epoch(self) -> None:
+        if self._began:
+            self.pending = None  # a place in an epoch that is over, and that was never asked for
+        self._began = True
         self._iterator, self.batches, self.ended = None, 0, False
 
     def take(self) -> list[Any] | None:

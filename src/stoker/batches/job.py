@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from stoker.batches.careful import Careful
 from stoker.batches.collate import avoid_shared_memory, collate_plainly, leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, plain_indices
 from stoker.batches.layout import Layout, Misfit, learn
@@ -32,8 +33,10 @@ from stoker.contracts import (
     Answer,
     Ask,
     EpochNote,
+    Failed,
     Fetch,
     MapSlot,
+    OnError,
     Randomness,
     Report,
     Run,
@@ -51,6 +54,8 @@ class Payload:
     packed: Packed | None = None
     direct: Any = None  # in the training process: the batch itself, nothing packed
     state: Any = None  # what a dataset with a state of its own says of its place
+    failed: list[tuple[int, Any]] | None = None  # (row, RemoteError) of samples that could not be loaded
+    parts: list[tuple[int, Any]] | None = None  # (row, payload) of the others, where some failed
 
 
 @dataclass
@@ -80,6 +85,9 @@ class MapJob:
     _layout: Layout | None = None
     _announced: set[int] = field(default_factory=set)
     randomness: Randomness | None = None
+    on_error: OnError = field(default_factory=OnError)
+    sample_timeout_s: float | None = None  # for samples that are awaited; others are watched from outside
+    _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
     _reader: Reader | None = None
 
@@ -96,9 +104,9 @@ class MapJob:
         if hasattr(self.dataset, "read_into"):
             self._reader = Reader(self.dataset)
 
-    def for_lane(self) -> MapJob:
+    def for_lane(self, mark: Callable[[int], None] | None) -> MapJob:
         """The same job for another lane of this process: lanes share the dataset, and announce layouts on their own."""
-        return dataclasses.replace(self, _announced=set())
+        return dataclasses.replace(self, _announced=set(), _mark=mark)
 
     def begin_epoch(self, note: EpochNote) -> None:
         self._box.note = note
@@ -122,6 +130,7 @@ class MapJob:
             keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
             samples = await asyncio.gather(*(self._await(key, position + row) for row, key in enumerate(keys)))
             report = self._finish(ticket, slot, list(samples))
+            self._add_state(report)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
         except Exception as error:
@@ -139,13 +148,11 @@ class MapJob:
     def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
         if self.fetch.arrays is not None:
             return self._gather(ticket, slot)
-        if self._reader is not None and self._layout is not None:
+        if self._reader is not None and self._layout is not None and self._is_simple:
             return self._read_into(ticket, slot)
-        return self._write(ticket, slot, self._load(ticket))
+        return self._finish(ticket, slot, self._load(ticket))
 
     def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
-        if self.style.single:
-            return self._pack(ticket, slot, self.style.collate(self._load(ticket)[0]))
         if self.style.as_rows and self.fetch.arrays is not None:
             try:
                 return self._gather(ticket, slot)
@@ -155,6 +162,9 @@ class MapJob:
 
     def _finish(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
         """Rows if that is asked for or possible; else collate the whole batch."""
+        failed = [(ticket.start + row, sample.error) for row, sample in enumerate(samples) if type(sample) is Failed]
+        if failed:
+            return self._partly(ticket, slot, samples, failed)
         if ticket.ask is Ask.ROWS:
             return self._write(ticket, slot, samples)
         if self.style.single:
@@ -167,13 +177,53 @@ class MapJob:
                 return self._pack(ticket, slot, (self.style.collate if self.in_process else collate_plainly)(samples))
         return self._pack(ticket, slot, self.style.collate(samples))
 
+    def _partly(self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]) -> Report:
+        """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
+        if ticket.ask is not Ask.ROWS:
+            return self._report(ticket, Answer.FAILED, payload=Payload(failed=failed))
+        report = self._report(ticket, Answer.DONE)
+        loose: list[tuple[int, Any]] = []
+        for row, sample in enumerate(samples, ticket.start):
+            if type(sample) is not Failed:
+                part = dataclasses.replace(ticket, start=row, stop=row + 1)
+                report = self._write(part, slot, [sample])
+                loose.append((row, report.payload))
+        report.start, report.stop = ticket.start, ticket.stop
+        report.payload = Payload(self._layout if report.layout else None, failed=failed, parts=loose)
+        return report
+
     async def _await(self, key: Any, position: int) -> Any:
         CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
-        return await self.fetch.one_async(key)
+        error: Exception | None = None
+        for attempt in range(self.on_error.tries):
+            if attempt:
+                await asyncio.sleep(self.on_error.pause_s * 2 ** (attempt - 1))
+            try:
+                return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
+            except Exception as again:
+                error = again
+        if error is not None and self.on_error == OnError():
+            raise error
+        return Failed(RemoteError.capture(error or TimeoutError(), self._where))
+
+    @property
+    def _is_simple(self) -> bool:
+        """Nothing has to be done around each sample."""
+        return self._mark is None and self.randomness is None and self.on_error == OnError()
+
+    @property
+    def _where(self) -> str:
+        return "in the training process" if self.in_process else f"in DataLoader worker process {self.worker}"
 
     def _load(self, ticket: Ticket) -> list[Any]:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
-        return load_run(self.fetch, run, self.randomness)
+        if self._mark is None and self.on_error == OnError():
+            return load_run(self.fetch, run, self.randomness)
+        token = CURRENT_RUN.set(run)
+        try:
+            return Careful(self.on_error, self._where, self._mark).load(self.fetch, run, self.randomness, ticket.start)
+        finally:
+            CURRENT_RUN.reset(token)
 
     def _add_state(self, report: Report) -> None:
         if report.answer is Answer.DONE and (state := self._state()) is not None:
@@ -215,7 +265,12 @@ class MapJob:
         layout, reader = self._layout, self._reader
         assert layout is not None and reader is not None  # noqa: PT018 - the caller has looked
         size = layout.offsets(ticket.rows)[-1]
-        reader.read(layout, plain_keys(ticket.keys), slot(size), ticket.start, ticket.rows)
+        run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
+        token = CURRENT_RUN.set(run)
+        try:
+            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows)
+        finally:
+            CURRENT_RUN.reset(token)
         return self._written(ticket, layout, size, [])
 
     def _written(self, ticket: Ticket, layout: Layout, size: int, loose: list[Any]) -> Report:
@@ -235,8 +290,7 @@ class MapJob:
     def _failure(self, ticket: Ticket, error: Exception) -> Report:
         if self.in_process:
             return self._report(ticket, Answer.ERROR, payload=error)
-        remote = RemoteError.capture(error, f"in DataLoader worker process {self.worker}")
-        return self._report(ticket, Answer.ERROR, payload=remote)
+        return self._report(ticket, Answer.ERROR, payload=RemoteError.capture(error, self._where))
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)

@@ -7,6 +7,7 @@ dataset still has `__getitem__`, and both must agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class Reader:
 
     dataset: Any
 
-    def read(self, layout: Layout, keys: list[Any], memory: Bytes, start: int, rows: int) -> None:
+    def read(self, layout: Layout, keys: Iterator[Any], memory: Bytes, start: int, rows: int) -> None:
         if layout.has_loose:
             raise Misfit  # text has no row to be written into
         for offset, key in enumerate(keys):

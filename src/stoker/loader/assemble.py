@@ -103,7 +103,8 @@ class Assembly:
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
-        return InlineBatches(fetch_for(self.dataset), self._style(), pool, self._randomness(keep=True))
+        randomness, on_error = self._randomness(keep=True), self._loader.on_error
+        return InlineBatches(fetch_for(self.dataset), self._style(), pool, randomness, on_error)
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
@@ -134,12 +135,20 @@ class Assembly:
             self.private,
             coroutines=is_async(self.dataset) and not self.is_iterable,
             states=states,
+            options=self.workers,
         )
 
     def _job(self, in_process: bool) -> Job:
         fetch, style = fetch_for(self.dataset), self._style()
         if not self.is_iterable:
-            return MapJob(fetch, style, in_process, randomness=self._randomness())
+            return MapJob(
+                fetch,
+                style,
+                in_process,
+                randomness=self._randomness(),
+                on_error=self._loader.on_error,
+                sample_timeout_s=self.workers.sample_timeout_s,
+            )
         return self._pipes.job(IterableJob)(
             fetch, style, in_process, batch_size=self.batch_size, drop_last=self.drop_last
         )
@@ -164,3 +173,4 @@ class _Parts:
         self.context = loader.multiprocessing_context
         self.seed = loader.seed
         self.reseed = loader.reseed
+        self.on_error = loader._failures.policy

@@ -17,13 +17,17 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Order, Report
-from stoker.errors import RemoteError, WorkerTimeout
+from stoker.errors import RemoteError, TooManyFailures, WorkerTimeout
+from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.keys import Draw
 from stoker.loader.passes import BatchIterator
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
+from stoker.order import sample_key
 from stoker.slots import Arena, SlotPool
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ class CrewedIterator(BatchIterator):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._timeout_s = loader.timeout or None
+        self._failures = loader._failures
         self._made = 0  # orders so far, over all epochs
         super().__init__(loader)
 
@@ -84,6 +89,10 @@ class CrewedIterator(BatchIterator):
         self._drawn = self._progress.place.batches  # batches of this epoch that were asked for so far
         self._ahead = set(self._progress.place.ahead)
 
+    def _over(self) -> None:
+        if not self._assembly.keeps_workers:
+            self.close()
+
     def _next(self) -> Any:
         return self._hand_over(self._await_order())
 
@@ -114,8 +123,12 @@ class CrewedIterator(BatchIterator):
             self._sequence.remove(order.number)
             if not order.cancelled:
                 return self._orders.pop(order.number)
-            self._progress.passed_over(order)
+            if order.empty:
+                self._progress.handed_over(order)
+            else:
+                self._progress.passed_over(order)
             self._drop(order)
+            self._fill()
         return None
 
     def _first_complete(self) -> int | None:
@@ -144,6 +157,8 @@ class CrewedIterator(BatchIterator):
         order.rows_left -= report.stop - report.start if order.ask is Ask.ROWS else order.rows_left
         if report.answer is Answer.DONE:
             self._note_done(order, report)
+        elif report.answer is Answer.FAILED:
+            order.failed += [(row, report.worker, error) for row, error in report.payload.failed]
         elif report.answer is Answer.ERROR:
             if order.error is None or report.start < order.error[0]:
                 order.error = (report.start, report.payload)
@@ -157,14 +172,20 @@ class CrewedIterator(BatchIterator):
             self._completed(order)
 
     def _note_done(self, order: Order, report: Report) -> None:
-        order.misfit |= order.layout not in (0, report.layout)
-        order.layout, order.size_bytes = report.layout, max(order.size_bytes, report.size_bytes)
+        payload = report.payload
+        if isinstance(payload, Payload) and payload.failed is not None:
+            order.failed += [(row, report.worker, error) for row, error in payload.failed]
+        if report.layout or not (isinstance(payload, Payload) and payload.failed):
+            order.misfit |= order.layout not in (0, report.layout)
+            order.layout = report.layout
+        order.size_bytes = max(order.size_bytes, report.size_bytes)
         if order.keys is None:
             order.rows = report.stop
-        if report.payload is not None:
-            order.payloads.append((report.start, report.payload))
-            if isinstance(report.payload, Payload) and report.payload.state is not None:
-                order.worker_state = report.payload.state
+        if payload is not None:
+            parts = payload.parts if isinstance(payload, Payload) else None
+            order.payloads += [(report.start, payload)] if parts is None else [part for part in parts if part[1]]
+            if isinstance(payload, Payload) and payload.state is not None:
+                order.worker_state = payload.state
         self._sharing.learn(report.stop - report.start, report.busy_ns)
 
     def _completed(self, order: Order) -> None:
@@ -176,8 +197,67 @@ class CrewedIterator(BatchIterator):
             if order.worker is not None and self._assembly.is_iterable:
                 self._cancel_orders_of(order.worker)
             self._fill()
+        elif order.failed and order.error is None:
+            self._mend(order)
         elif order.misfit and order.error is None and order.ask is Ask.ROWS:
             self._ask_whole(order)
+
+    def _mend(self, order: Order) -> None:
+        """Samples of a batch could not be loaded: do what the policy says."""
+        failed, order.failed = sorted(order.failed, key=lambda entry: entry[0]), []
+        epoch, action = self._epoch_note.epoch, self._failures.policy.action
+        try:
+            for row, worker, error in failed:
+                self._failures.record(_key(order, row), epoch, order.position + row, error, worker)
+        except TooManyFailures as error:
+            order.error = (0, error)
+            return
+        if action == "raise":
+            order.error = (failed[0][0], failed[0][2])
+        elif action == "drop" or not self._refill(order, [row for row, _, _ in failed]):
+            self._shorten(order, {row for row, _, _ in failed})
+
+    def _refill(self, order: Order, rows: list[int]) -> bool:
+        """Ask for other samples in the place of these rows; False where the order has no others."""
+        keys = list(order.keys)
+        for row in rows:
+            attempt = order.attempts[row] = order.attempts.get(row, 0) + 1
+            key = self._reserve(order, row, attempt)
+            if key is None or attempt > MOST_RESERVES:
+                return False
+            keys[row] = key
+        order.keys = keys
+        if order.ask is Ask.BATCH:
+            self._send_again(order)
+            return True
+        order.rows_left = len(rows)
+        for row in rows:
+            for ticket, worker in self._sharing.deal_row(order, self._epoch, row):
+                self._crew.submit(ticket, worker)
+        self._crew.flush()
+        return True
+
+    def _reserve(self, order: Order, row: int, attempt: int) -> Any:
+        note = self._epoch_note
+        chance = sample_key(note.seed & (2**64 - 1), note.epoch, order.position + row) ^ sample_key(0, attempt, row)
+        return self._keys.reserve(chance, order.keys) if self._keys is not None else None
+
+    def _shorten(self, order: Order, rows: set[int]) -> None:
+        """Leave rows out of a batch; one that loses all of them is passed over."""
+        order.keys = [key for row, key in enumerate(order.keys) if row not in rows]
+        order.rows = len(order.keys)
+        if order.rows:
+            self._send_again(order)
+        else:
+            order.cancelled = order.empty = True
+
+    def _send_again(self, order: Order) -> None:
+        order.layout, order.size_bytes, order.misfit = 0, 0, False
+        order.payloads.clear()
+        if order.ask is Ask.BATCH and self._assembly.private:
+            order.worker = self._rounds.take_again(order.worker)
+        self._send(order)
+        self._crew.flush()
 
     def _cancel_orders_of(self, worker: int) -> None:
         """Whatever else was asked of a worker whose iterable has ended will be answered with END as well."""
@@ -197,11 +277,13 @@ class CrewedIterator(BatchIterator):
     def _hand_over(self, order: Order) -> Any:
         if order.error is not None:
             self._pool.give_back(order.slot)
+            self._progress.handed_over(order)
             self._fill()
             error = order.error[1]
             raise error.to_exception() if isinstance(error, RemoteError) else error
         batch = self._delivery.build(order)
         self._progress.handed_over(order)
+        self._failures.seen += order.rows
         self._window.measured(order.size_bytes)
         self._fill()
         return batch
@@ -242,6 +324,7 @@ class CrewedIterator(BatchIterator):
             draw = next(self._keys, None)
             if draw is None or self._drawn - 1 not in self._ahead:
                 return draw
+            self._progress.handed_over_before(self._drawn - 1, draw.end, draw.state)
 
     def _send(self, order: Order) -> None:
         order.rows_left = max(1, order.rows)
@@ -251,3 +334,8 @@ class CrewedIterator(BatchIterator):
     def _drop(self, order: Order) -> None:
         self._orders.pop(order.number, None)
         self._pool.give_back(order.slot)
+
+
+def _key(order: Order, row: int) -> Any:
+    key = None if order.keys is None else order.keys[row]
+    return key.item() if isinstance(key, np.generic) else key

@@ -6,22 +6,28 @@ the samplers. What differs is the iterator, and two more arguments: `num_workers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
 
-from stoker.contracts import Workers
+from stoker.batches import has_state
+from stoker.contracts import Failure, OnError, Workers
+from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
+from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
-from stoker.loader.keys import draw_for, is_plain_shuffle
+from stoker.loader.keys import draw_for, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_same_data, check_step
 from stoker.order import Order
+from stoker.order.mix import part_length
+from stoker.sources.fetch import is_async
 
 T = TypeVar("T", covariant=True)
 
@@ -32,12 +38,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     The arguments are torch's. Beside them:
 
     num_workers  also "auto": measures a few samples, picks inline, threads or processes, and logs what and why
-    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers` seed, order  arithmetic order:
-    `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's order
-                 is then a pure function of the seed and the epoch, and any place in it is found at once
+    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers`
+    seed, order  arithmetic order: `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's
+                 order is then a pure function of the seed and the epoch, and any place in it is found at once
     shard        (rank, world); by default torch.distributed's, or torchrun's environment, where order is arithmetic
     uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
+    on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -70,10 +77,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         uneven: Literal["pad", "even", "drop"] | None = None,
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
+        on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
     ) -> None:
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
-        _check_reseed(reseed, chosen)
+        _check_reseed(reseed, chosen, dataset)
         if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
@@ -105,13 +113,25 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.workers, self.seed, self.reseed = chosen, seed, reseed
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.on_error = on_error
+        self._failures = Failures(read_policy(on_error))
         self._progress: Progress | None = None
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
 
+    @property
+    def failures(self) -> list[Failure]:
+        """The samples that could not be loaded so far."""
+        return list(self._failures.listed)
+
     def state_dict(self) -> dict[str, Any]:
         """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        if _threads_only(self.workers) and has_state(self.dataset):
+            raise StateError(
+                "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
+                "Use worker processes, or lanes=1."
+            )
         if self._place is not None:
             return self._place.to_state()
         if self._progress is not None and not self._progress.finished:
@@ -148,8 +168,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         place = self._described(last.place.epoch + 1 if last is not None else 0)
         keeps = self._iterator is not None and last is not None
         place.base_seed = last.place.base_seed if keeps and last is not None else self._draw_base_seed()
-        if is_plain_shuffle(self._index_sampler):
-            place.drawn = draw_for(self.sampler)
+        drawn_from = self.sampler if type(self._index_sampler) is BatchSampler else self._index_sampler
+        place.drawn = draw_for(drawn_from)
+        place.sampler = state_between_epochs(drawn_from)
         if last is not None:  # after the draws: a dataset's state may hold torch's generator
             place.workers = last.surviving_workers()
         return place
@@ -160,7 +181,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _described(self, epoch: int = 0) -> Place:
         data = {} if isinstance(self.dataset, IterableDataset) else {"length": _length_or_none(self.dataset)}
         plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
-        order = {**plan.order.describe(), "per_step": plan.per_step} if plan is not None else {}
+        if plan is not None:
+            order = {**plan.order.describe(), "samples": plan.order.n, "per_step": plan.per_step}
+            order = json.loads(json.dumps(order, default=int))  # NumPy's numbers become Python's
+        else:  # torch's samplers: at least their kind has to be the same
+            order = {"sampler": type(self.sampler).__name__}
         return Place(epoch=epoch, data=data, order=order)
 
     def _get_iterator(self) -> Any:
@@ -168,7 +193,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.check_worker_number_rationality()
         elif self.timeout and not _threads_only(self.workers):
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
-        return InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
+        kept = self._place, self._progress
+        try:
+            return InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
+        except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
+            self._place, self._progress = kept
+            raise
 
 
 def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:
@@ -227,13 +257,17 @@ def _check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: Any, s
 
 
 def _check_length(order: Order, dataset: Any) -> None:
-    if order.n > len(dataset) and "parts" not in order.describe():
-        raise ValueError(f"the order is over {order.n} samples, but the dataset has {len(dataset)}")
+    needed = part_length(order)  # of a mix or a repeat: the samples behind it, not the draws
+    if needed > len(dataset):
+        raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
 
 
-def _check_reseed(reseed: Any, workers: Workers) -> None:
+def _check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:
     if reseed not in (None, "sample"):
         raise ValueError(f'reseed should be "sample" or None, but got {reseed!r}')
+    if reseed and (isinstance(dataset, IterableDataset) or is_async(dataset)):
+        kind = "an IterableDataset" if isinstance(dataset, IterableDataset) else "samples that are awaited together"
+        raise ValueError(f"reseed='sample' seeds generators for each sample in turn, which {kind} does not have")
     if reseed and workers.lanes > 1:
         raise ValueError(
             f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "

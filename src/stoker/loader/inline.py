@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stoker.batches import has_state
+from stoker.batches import DROPPED, has_state
+from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.passes import BatchIterator
+from stoker.order import sample_key
+
+if TYPE_CHECKING:
+    from stoker.loader.dataloader import DataLoader
 
 
 class InlineIterator(BatchIterator):
     """A pass whose batches are made where they are asked for."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._failures = loader._failures
+        super().__init__(loader)
 
     def _start(self) -> None:
         self._batches = self._assembly.inline(self._pool)
@@ -25,10 +34,25 @@ class InlineIterator(BatchIterator):
     def _next(self) -> Any:
         if self._keys is None:
             return self._next_of_iterable()
-        draw = next(self._keys)
-        batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note)
-        self._progress.moved_on(draw.end, draw.state)
-        return batch
+        while True:
+            draw = next(self._keys)
+            batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
+            self._progress.moved_on(draw.end, draw.state)
+            if batch is not DROPPED:
+                self._failures.seen += len(draw.keys)
+                return batch
+
+    def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
+        """What to load in the place of a bad sample; DROPPED for nothing."""
+        note, policy = self._epoch_note, self._failures.policy
+        self._failures.record(keys[row], note.epoch, position, error, None)
+        if policy.action == "raise":
+            raise error.to_exception()
+        if policy.action == "drop" or self._keys is None or attempt > MOST_RESERVES:
+            return DROPPED
+        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
+        key = self._keys.reserve(chance, keys)
+        return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:
         samples = self._items.take()

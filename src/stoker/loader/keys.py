@@ -2,9 +2,9 @@
 
 Three kinds of streams, all counted in samples:
 
-    OrderStream    arithmetic (`seed=`, `order=`): any place is found at once, for any number of ranks CutStream
-    torch's default samplers: the same numbers in the same order as torch's, cut from one array instead of
-                   handed out one by one; found again by the seed, or the generator, that they came from
+    OrderStream    arithmetic (`seed=`, `order=`): any place is found at once, for any number of ranks
+    CutStream      torch's default samplers: the same numbers as torch's, cut from one array instead of handed out one
+                   by one; found again by the seed, or the generator, that they came from
     SamplerStream  any other sampler: restored if it has a state of its own, else walked again
 
 torch's samplers draw from a generator when the first index is asked for, and once more at the end; so do the streams,
@@ -62,6 +62,10 @@ class KeyStream(Iterator[Draw]):
         """What the same order can be drawn from again."""
         return {}
 
+    def reserve(self, chance: int, batch: Keys) -> Any:
+        """Another sample of this epoch's order, picked by a large number; None where there is none to pick."""
+        return batch[chance % len(batch)] if len(batch) > 1 else None
+
     def __next__(self) -> Draw:
         raise NotImplementedError("each kind of stream draws its keys")
 
@@ -96,6 +100,10 @@ class OrderStream(KeyStream):
         self._step += 1
         return Draw(keys, int(positions[0]), self._plan.position_after(self._step))
 
+    def reserve(self, chance: int, batch: Keys) -> Any:
+        position = np.array([chance % self._plan.order.n], dtype=np.int64)
+        return int(self._plan.order.indices(position, self._epoch)[0])
+
 
 class CutStream(KeyStream):
     """torch's sequential order, or its plain shuffle, cut into batches."""
@@ -128,6 +136,10 @@ class CutStream(KeyStream):
         keys = np.arange(at, stop, dtype=np.int64) if self._order is None else self._order[at:stop]
         return Draw(keys, at, stop)
 
+    def reserve(self, chance: int, batch: Keys) -> Any:
+        position = chance % self._length
+        return position if self._order is None else int(self._order[position])
+
     def _begin(self) -> None:
         self._length = _length(self._sampler.data_source)
         self._end = self._length - self._length % self._batch_size if self._drop_last else self._length
@@ -143,16 +155,18 @@ class SamplerStream(KeyStream):
         self._group, self._drop_last = group, drop_last
         self._position = start.position
         self._sampler = sampler
-        generator = getattr(sampler, "generator", None)
-        if start.drawn and isinstance(generator, torch.Generator):
-            generator.set_state(_decode(start.drawn["generator"]))
-        self._drawn = {"generator": _encode(generator.get_state())} if isinstance(generator, torch.Generator) else {}
+        self._drawn = dict(start.drawn or {})
+        if "generator" in self._drawn:
+            sampler.generator.set_state(_decode(self._drawn["generator"]))
         self._iterator = self._restore(start)
 
     def drawn(self) -> dict[str, Any]:
+        if not self._drawn:
+            self._drawn = draw_for(self._sampler)
         return self._drawn
 
     def __next__(self) -> Draw:
+        self.drawn()  # as it is before the first key
         keys: list[Any] = self._next_keys()
         at, self._position = self._position, self._position + len(keys)
         return Draw(keys, at, self._position, self._state())
@@ -187,16 +201,18 @@ class SamplerStream(KeyStream):
 
 
 def draw_for(sampler: Any) -> dict[str, Any]:
-    """Draw what an epoch of torch's plain shuffle is made from, as torch's sampler would now."""
-    if sampler.generator is not None:
-        return {"generator": _encode(sampler.generator.get_state())}
-    return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
+    """What an epoch of this sampler is made from: its generator as it is, or for torch's plain shuffle a new seed."""
+    generator = getattr(sampler, "generator", None)
+    if isinstance(generator, torch.Generator):
+        return {"generator": _encode(generator.get_state())}
+    if type(sampler) is RandomSampler and _is_cuttable(sampler):
+        return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
+    return {}
 
 
-def is_plain_shuffle(index_sampler: Any) -> bool:
-    """Whether the order is torch's plain shuffle, drawn when an epoch begins."""
-    sampler = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
-    return type(sampler) is RandomSampler and _is_cuttable(sampler)
+def state_between_epochs(sampler: Any) -> Any:
+    """The state of a sampler that has one, when no epoch is under way."""
+    return {"of": "sampler", "state": copy.deepcopy(sampler.state_dict())} if has_state(sampler) else None
 
 
 def _is_cuttable(sampler: Any) -> bool:

@@ -66,6 +66,7 @@ class BatchIterator:
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
+        self._assembly.states(place)  # refused before anything is drawn or forgotten
         shared_seed = self._assembly.shared_seed()
         self._index_sampler = loader._index_sampler
         self._keys: KeyStream | None = self._assembly.keys(place.start())
@@ -88,6 +89,9 @@ class BatchIterator:
     def _restart(self) -> None:
         raise NotImplementedError("only passes with workers are used again")
 
+    def _over(self) -> None:
+        """The epoch has ended."""
+
     def _next(self) -> Any:
         raise NotImplementedError("each kind of pass makes its batches")
 
@@ -97,6 +101,7 @@ class BatchIterator:
                 batch = self._next()
             except StopIteration:
                 self._progress.finished = True
+                self._over()
                 raise
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:

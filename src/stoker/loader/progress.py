@@ -27,7 +27,8 @@ class Progress:
         self.dataset: Any = None  # a map-style dataset with a state of its own, in the training process
         self._keeps_workers = keeps_workers  # worker states outlive the epoch
         self._has_states = has_states  # the dataset keeps a state of its own in each worker
-        self._ahead: dict[int, Order] = {}
+        # batches handed over out of turn: (end, sampler state); of those before a resume only the number at first
+        self._ahead: dict[int, tuple[int, Any] | None] = dict.fromkeys(place.ahead)
         restored = place.workers or {}
         self._processes = processes
         self._states: list[Any] = list(restored.get("states", [None] * max(1, processes)))
@@ -38,9 +39,17 @@ class Progress:
         if order.worker is not None and order.worker_state is not None:
             self._states[order.worker] = order.worker_state
             self._turn = (order.worker + 1) % len(self._states)
-        self._ahead[order.batch] = order
-        while (next_one := self._ahead.pop(self.place.batches, None)) is not None:
-            self.moved_on(next_one.end, next_one.sampler_state)
+        self._put(order.batch, order.end, order.sampler_state)
+
+    def handed_over_before(self, batch: int, end: int, sampler_state: Any) -> None:
+        """A batch that was given out of turn before the run was resumed has been passed in the stream of keys."""
+        self._put(batch, end, sampler_state)
+
+    def _put(self, batch: int, end: int, sampler_state: Any) -> None:
+        self._ahead[batch] = (end, sampler_state)
+        while (behind := self._ahead.get(self.place.batches)) is not None:
+            del self._ahead[self.place.batches]
+            self.moved_on(*behind)
 
     def passed_over(self, order: Order) -> None:
         """It is the turn of a worker whose iterable has ended: all its batches are behind."""

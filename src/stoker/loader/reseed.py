@@ -35,6 +35,10 @@ class SampleSeeds:
                 np.random.set_state(kept[1])
                 torch.set_rng_state(kept[2])
 
+    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+        seed_all(sample_key(run.note.seed, run.note.epoch, run.current))
+        return one(key)
+
     @staticmethod
     def _seeded(run: Run) -> Any:
         for key in run.keys:

@@ -43,6 +43,12 @@ class Rounds:
                 return worker
         return None
 
+    def take_again(self, worker: int | None) -> int | None:
+        """The same worker once more, for a batch that has to be made again."""
+        if worker is not None:
+            self._open[worker] += 1
+        return worker
+
     def answered(self, worker: int) -> None:
         self._open[worker] -= 1
 

@@ -38,6 +38,14 @@ class Sharing:
         else:
             yield from self._parts(order, epoch)
 
+    def deal_row(self, order: Order, epoch: int, row: int) -> Deal:
+        """A ticket for one row of an order, meant for the worker whose turn it is."""
+        worker = None
+        if self._share != "rows":
+            worker = self._dealt % max(1, self._workers.processes)
+            self._dealt += 1
+        yield _ticket(order, epoch, row, row + 1), worker
+
     def learn(self, rows: int, busy_ns: int) -> None:
         """Take a report's time into account for the length of later runs."""
         if rows > 0:

@@ -25,6 +25,7 @@ from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.keys import Start
 
 VERSION = 1
+_GENERATOR = 6744  # characters of a torch generator's state, 5056 bytes, in base 64
 _COUNTS = ("epoch", "batches", "position")
 _OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "data": dict,
@@ -77,7 +78,9 @@ class Place:
             if name in state and not isinstance(state[name], kind):
                 raise StateError(f"the state's {name!r} should be a {kind}, but is {state[name]!r}: it was damaged")
         known = {name: copy.deepcopy(state[name]) for name in (*_COUNTS, *_OPTIONAL) if name in state}
-        return cls(**known)
+        place = cls(**known)
+        _check_parts(place)
+        return place
 
 
 def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = None) -> dict[str, Any]:
@@ -95,8 +98,14 @@ def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = No
             "Load the state and draw the batches that are to be left out."
         )
     size = samples_per_step or place.order.get("per_step") or _mean_step(place)
+    end = place.order.get("samples") or place.data.get("length")
     place.batches += steps
-    place.position = min(place.position + steps * size, place.data.get("length") or place.position + steps * size)
+    place.position += steps * size
+    if end is not None and place.position > end:
+        raise ValueError(
+            f"{steps} steps of {size} samples go {place.position - end} samples beyond the epoch's end. At most "
+            f"{steps - -(-(place.position - end) // size)} steps can be skipped in this epoch."
+        )
     return place.to_state()
 
 
@@ -123,7 +132,7 @@ def check_same_data(place: Place, now: Place) -> None:
 
 def check_step(place: Place, per_step: int | None) -> None:
     """Refuse a position that is in the middle of one of this loader's steps."""
-    if not per_step or place.position % per_step == 0 or place.position >= (place.data.get("length") or 0):
+    if not per_step or place.position % per_step == 0 or place.position == place.order.get("samples"):
         return
     saved = place.order.get("per_step")
     raise ResumeMismatch(
@@ -132,6 +141,47 @@ def check_step(place: Place, per_step: int | None) -> None:
         f"ranks is {saved} again, or a divisor of {place.position}.",
         differences=[("samples per step", saved, per_step)],
     )
+
+
+def _check_parts(place: Place) -> None:
+    """Refuse values that no loader writes, before anything is done with them."""
+    problems = {
+        "epoch": place.epoch >= 2**63,
+        "base_seed": place.base_seed is not None and not 0 <= place.base_seed < 2**63,
+        "drawn": not _is_drawn(place.drawn),
+        "sampler": place.sampler is not None
+        and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
+        "workers": place.workers is not None and not _is_workers(place.workers),
+        "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
+        "position": place.position > (place.order.get("samples") or place.data.get("length") or place.position),
+    }
+    for name, is_wrong in problems.items():
+        if is_wrong:
+            raise StateError(
+                f"the state's {name!r} is nothing a loader would have saved: {getattr(place, name)!r:.200}. It was "
+                "damaged or edited wrongly: use an earlier checkpoint, or put it right."
+            )
+
+
+def _is_sampler(sampler: dict[str, Any]) -> bool:
+    return set(sampler) == {"of", "state"} and sampler["of"] in ("iterator", "sampler")
+
+
+def _is_drawn(drawn: dict[str, Any]) -> bool:
+    if not drawn:
+        return True
+    if set(drawn) == {"seed"}:
+        return type(drawn["seed"]) is int and -(2**63) <= drawn["seed"] < 2**64
+    return set(drawn) == {"generator"} and isinstance(drawn["generator"], str) and len(drawn["generator"]) == _GENERATOR
+
+
+def _is_workers(workers: dict[str, Any]) -> bool:
+    if set(workers) != {"count", "turn", "states"} or not isinstance(workers["states"], list):
+        return False
+    count, turn, states = workers["count"], workers["turn"], workers["states"]
+    if type(count) is not int or type(turn) is not int or not 0 <= turn <= max(0, count - 1):
+        return False
+    return len(states) == max(1, count) and all(state is None or isinstance(state, dict) for state in states)
 
 
 def _mean_step(place: Place) -> int:
@@ -147,7 +197,7 @@ def _check_version(state: Mapping[str, Any]) -> None:
             "this is not a state of a Stoker loader: it has no 'stoker_state'. Give load_state_dict what state_dict() "
             f"returned; this has the keys {sorted(map(str, state))[:8]}."
         )
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise StateError(f"the state's version should be a whole number from 1, but is {version!r}: it was damaged")
     if version > VERSION:
         raise StateError(

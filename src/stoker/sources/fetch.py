@@ -4,6 +4,7 @@
 |---|---|
 | `TensorDataset`, a tensor, an array, a Subset of those | gathered: one indexing operation a column                   |
 | has `__getitems__`                                     | asked for runs                                              |
+| torch's `Subset` of a dataset without it               | asked sample by sample                                      |
 | has `async def __agetitem__`                           | awaited, many at a time, where lanes are coroutines         |
 | any other map-style dataset                            | asked sample by sample                                      |
 
@@ -12,6 +13,7 @@ A subclass of `TensorDataset` may change what a sample is, so only the exact typ
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
@@ -48,7 +50,20 @@ class RunFetch(MapFetch):
         return self.many(iter([key]))[0]
 
     def many(self, keys: Iterator[Any]) -> list[Any]:
-        return list(self.dataset.__getitems__(list(keys)))
+        # All keys at once, and no sample is the one at hand: a copy is used up, so that the run stays at its start.
+        return list(self.dataset.__getitems__(list(copy.copy(keys))))
+
+
+@dataclass
+class SubsetFetch(MapFetch):
+    """Samples of torch's `Subset` over a dataset without `__getitems__`: one by one, so that each knows its place."""
+
+    def one(self, key: Any) -> Any:
+        return self.dataset.dataset[self.dataset.indices[key]]
+
+    def many(self, keys: Iterator[Any]) -> list[Any]:
+        dataset, indices = self.dataset.dataset, self.dataset.indices
+        return [dataset[indices[key]] for key in keys]
 
 
 def fetch_for(dataset: Any) -> MapFetch:
@@ -57,9 +72,18 @@ def fetch_for(dataset: Any) -> MapFetch:
     if found is not None:
         arrays, bare = found
         return MapFetch(dataset, arrays, bare)
+    if _is_plain_subset(dataset):
+        return SubsetFetch(dataset)
     if getattr(dataset, "__getitems__", None) is not None:
         return RunFetch(dataset)
     return MapFetch(dataset)
+
+
+def _is_plain_subset(dataset: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None or type(dataset) is not torch.utils.data.Subset:
+        return False
+    return getattr(dataset.dataset, "__getitems__", None) is None
 
 
 def is_async(dataset: Any) -> bool:

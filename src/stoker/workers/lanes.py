@@ -27,10 +27,12 @@ class Desk:
     send: Callable[[int, Ticket, Report], None]
     slot: SlotOf
     cancelled: Callable[[Ticket], bool]
+    marker: Callable[[int], Callable[[int], None] | None] = lambda lane: None  # notes what a lane is loading
 
 
 def serve(job: Job, desk: Desk, lane: int = 0) -> None:
     """Work until there are no more tickets."""
+    job = job.for_lane(desk.marker(lane))
     while (ticket := desk.take(lane)) is not None:
         skip = desk.cancelled(ticket)
         report = cancelled_report(ticket) if skip else job.run(ticket, desk.slot(ticket.slot))
@@ -41,7 +43,7 @@ def serve(job: Job, desk: Desk, lane: int = 0) -> None:
 def serve_in_threads(job: Job, desk: Desk, lanes: int, name: str) -> list[threading.Thread]:
     """Start a thread a lane; they end when there are no more tickets."""
     threads = [
-        threading.Thread(target=serve, args=(job.for_lane(), desk, lane), name=f"{name}-lane-{lane}", daemon=True)
+        threading.Thread(target=serve, args=(job, desk, lane), name=f"{name}-lane-{lane}", daemon=True)
         for lane in range(lanes)
     ]
     for thread in threads:

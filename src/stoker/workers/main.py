@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process, reduction
@@ -33,8 +35,10 @@ from stoker.workers.wire import RECORD, ReportCode, TicketCode
 # Places in the arena's control room, which all processes of a loader see.
 EPOCH = 0  # number of the current epoch: tickets of older ones are cancelled
 NOTE = 1  # three numbers: the current epoch's note
-LANES_AT = 8  # from here, four numbers a lane: order + 1 (0: idle), first row, last row, unused
-LANE_SPAN = 4
+LANES_AT = 8  # from here, eight numbers a lane
+LANE_SPAN = 8
+ORDER, FIRST, ROW, SINCE = 0, 1, 2, 3  # order + 1 (0: idle), first row of the ticket, row at hand + 1, since when in ns
+TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
 
 
 _UNSIGNED = 2**64 - 1  # seeds are unsigned, the control room's numbers signed
@@ -74,6 +78,8 @@ class Station:
     coroutines: bool
     owner_pid: int
     state: Any = None  # where this worker's dataset stood, in a run that is resumed
+    watched: bool = False  # note each sample that is begun, where the training process can see it
+    max_bytes: int | None = None
 
 
 def worker_main(station: Station) -> None:
@@ -119,7 +125,7 @@ class FailedJob:
     def open(self, worker: int | None, state: Any) -> None:
         """Nothing to open."""
 
-    def for_lane(self) -> FailedJob:
+    def for_lane(self, mark: Callable[[int], None] | None) -> FailedJob:
         return self
 
     def begin_epoch(self, note: EpochNote) -> None:
@@ -163,12 +169,31 @@ def _desk(station: Station, job: Job) -> Desk:
         except BrokenPipeError:
             os._exit(0)  # nobody listens any more: the loader was closed
         control[place + lane * LANE_SPAN] = 0
+        if station.max_bytes is not None and _resident_bytes() > station.max_bytes:
+            os._exit(TOO_LARGE)
 
-    return Desk(take, send, slots_of(station.arena), lambda ticket: ticket.epoch != control[EPOCH])
+    def marker(lane: int) -> Callable[[int], None] | None:
+        return _marker(control, place + lane * LANE_SPAN) if station.watched else None
+
+    return Desk(take, send, slots_of(station.arena), lambda ticket: ticket.epoch != control[EPOCH], marker)
 
 
 def _mark(control: Any, place: int, ticket: Ticket) -> None:
-    control[place + 1], control[place + 2], control[place] = ticket.start, ticket.stop, ticket.order + 1
+    control[place + ROW], control[place + SINCE] = 0, 0
+    control[place + FIRST], control[place + ORDER] = ticket.start, ticket.order + 1
+
+
+def _marker(control: Any, place: int) -> Callable[[int], None]:
+    def mark(row: int) -> None:
+        control[place + SINCE] = time.monotonic_ns()  # one clock for all processes of a machine
+        control[place + ROW] = row + 1
+
+    return mark
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def _async_take(station: Station, desk: Desk) -> Callable[[], Any]:

@@ -18,15 +18,26 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from typing import Any
 
-from stoker.contracts import Answer, Ask, EpochNote, Job, Report, Ticket, WorkerSeat
-from stoker.errors import WorkerDied, describe_exit, likely_cause
+from stoker.contracts import Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
+from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
 from stoker.slots import Arena
-from stoker.workers.main import EPOCH, LANE_SPAN, LANES_AT, Descriptor, Station, worker_main, write_note
+from stoker.workers.main import (
+    EPOCH,
+    FIRST,
+    LANE_SPAN,
+    LANES_AT,
+    ROW,
+    Descriptor,
+    Station,
+    worker_main,
+    write_note,
+)
 from stoker.workers.parcel import Parcel
+from stoker.workers.recovery import Given, Recovery
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
 # How long a worker may take to finish what it is doing before it is ended, as in torch's loader.
@@ -46,6 +57,7 @@ class Staff:
     private: bool = True  # each worker has a ticket pipe of its own; False: all read the same one
     coroutines: bool = False
     states: Sequence[Any] = ()  # each worker's place, in a run that is resumed
+    options: Workers = field(default_factory=Workers)
 
 
 class ProcessCrew:
@@ -56,13 +68,19 @@ class ProcessCrew:
         self._tickets, self._reports = TicketCode(arena), ReportCode(arena)
         self._epoch = 0
         self._unsent: list[deque[bytes]] = [deque() for _ in range(staff.processes if staff.private else 1)]
-        self._outstanding: dict[tuple[int, int], Ticket] = {}
+        self._outstanding: dict[tuple[int, int], Given] = {}
+        self._parcel = Parcel(job)
+        self._states: list[Any] = list(staff.states) or [None] * staff.processes
+        self._recovery = Recovery(staff.options)
         self._pipes = _Pipes(len(self._unsent))
         self.workers: list[Any] = []
-        self._close = weakref.finalize(self, _close, os.getpid(), arena, self._pipes, self.workers)
+        self._close = weakref.finalize(self, _close, os.getpid(), arena, self._pipes, self.workers, self._parcel)
         _OPEN_PIPES.add(self._pipes)
         try:
-            self._start(Parcel(job))
+            for number in range(staff.processes):
+                self.workers.append(self._start(number))
+            if not staff.options.replaces:
+                self._parcel.close()
         except BaseException:
             self.close()
             raise
@@ -77,8 +95,8 @@ class ProcessCrew:
         return self._epoch
 
     def submit(self, ticket: Ticket, worker: int | None = None) -> None:
-        self._outstanding[ticket.order, ticket.start] = ticket
         pipe = worker if self._staff.private and worker is not None else 0
+        self._outstanding[ticket.order, ticket.start] = Given(ticket, pipe)
         self._unsent[pipe].append(self._tickets.encode(ticket))
 
     def flush(self) -> None:
@@ -90,43 +108,117 @@ class ProcessCrew:
     def wait(self, timeout_s: float | None) -> list[Report]:
         self.flush()
         reports = self.collect()
-        if reports or not self._outstanding:
-            return reports
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            left_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            events = self._poll.poll(left_ms)
+        while not reports and self._outstanding:
+            events = self._poll.poll(self._patience_ms(deadline))
             reports = self.collect()
-            if reports or not events:
-                return reports
-            dead = [worker for worker in self.workers if not worker.is_alive()]
-            if dead:
-                reports = self.collect()  # what was written between the look and the death
-                if not reports:
-                    raise self._obituary(dead)
-                return reports
+            if reports:
+                break
+            reports = self._look_after_workers()
+            if not reports and not events and deadline is not None and time.monotonic() >= deadline:
+                break
+        return reports
+
+    def _patience_ms(self, deadline: float | None) -> float | None:
+        """How long to wait at most: until the timeout, a sample's deadline, or a look for a ticket that got lost."""
+        ends = [end for end in (deadline, self._recovery.next_look(self._arena.control, self._lanes())) if end]
+        return max(0.0, min(ends) - time.monotonic()) * 1000 if ends else None
+
+    def _look_after_workers(self) -> list[Report]:
+        """End the stuck, replace the dead; gives reports in the name of those that cannot give them any more."""
+        for number in self._recovery.stuck(self._arena.control, self._lanes(), time.monotonic_ns()):
+            self.workers[number].kill()
+            self.workers[number].join()
+        reports: list[Report] = []
+        for number, worker in enumerate(self.workers):
+            if not worker.is_alive():
+                reports += self.collect()  # what it wrote before it died
+                reports += self._replace(number, worker)
+        if not reports and self._recovery.looking and self._is_quiet():
+            self._send_again(list(self._outstanding))
+            self._recovery.looking = False
+        return reports
+
+    def _replace(self, number: int, worker: Any) -> list[Report]:
+        """A worker is gone: start another in its seat, which takes over what it held, or give up."""
+        lanes = [LANES_AT + (number * self._staff.lanes + lane) * LANE_SPAN for lane in range(self._staff.lanes)]
+        held = [(place, given) for place in lanes if (given := self._held_at(place)) is not None]
+        if not self._recovery.may_replace(worker.exitcode):
+            raise self._obituary(number, worker, [given.ticket for _, given in held])
+        reports, again = [], []
+        for place, given in held:
+            row = self._arena.control[place + ROW] - 1
+            verdict = self._recovery.verdict(given.ticket, row, worker.exitcode, place)
+            self._arena.control[place] = 0
+            if verdict is None:
+                again.append((given.ticket.order, given.ticket.start))
+            else:
+                del self._outstanding[given.ticket.order, given.ticket.start]
+                reports.append(self._bad_sample(given, row, number, verdict))
+        if self._staff.private:
+            self._pipes.renew(number)
+            self._unsent[number].clear()
+            again = [key for key, given in self._outstanding.items() if given.pipe == number]
+        else:
+            self._recovery.looking = True  # a ticket may have been taken and not noted when the worker died
+        self._recovery.pause()
+        self.workers[number] = self._start(number)
+        self._poll = self._make_poll()
+        self._send_again(again)
+        return reports
+
+    def _bad_sample(self, given: Given, row: int, number: int, error: RemoteError) -> Report:
+        """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
+        ticket = given.ticket
+        payload = FailedRows([(row, error)])
+        if ticket.ask is not Ask.ROWS:
+            return Report(ticket.order, Answer.FAILED, ticket.start, ticket.stop, number, payload=payload)
+        for start, stop in ((ticket.start, row), (row + 1, ticket.stop)):
+            if start < stop:
+                keys = ticket.keys[start - ticket.start : stop - ticket.start]
+                part = replace(ticket, start=start, stop=stop, keys=keys)
+                self._outstanding[part.order, part.start] = Given(part, given.pipe)
+        return Report(ticket.order, Answer.FAILED, row, row + 1, number, payload=payload)
+
+    def _send_again(self, keys: list[tuple[int, int]]) -> None:
+        for key in keys:
+            given = self._outstanding[key]
+            self._unsent[given.pipe].append(self._tickets.encode(given.ticket))
+        self.flush()
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody works on anything and nothing waits to be taken, so that what is outstanding was lost."""
+        waiting = any(select.select([reader], [], [], 0)[0] for reader in self._pipes.ticket_readers)
+        return not waiting and not any(self._arena.control[place] for place in self._lanes()) and not any(self._unsent)
+
+    def _lanes(self) -> range:
+        return range(LANES_AT, LANES_AT + self._staff.processes * self._staff.lanes * LANE_SPAN, LANE_SPAN)
+
+    def _held_at(self, place: int) -> Given | None:
+        return self._outstanding.get((self._arena.control[place] - 1, self._arena.control[place + FIRST]))
 
     def close(self) -> None:
         self._close()
 
-    def _start(self, parcel: Parcel) -> None:
-        for number in range(self._staff.processes):
-            seat = WorkerSeat(number, self._staff.processes, self._staff.base_seed, self._staff.lanes)
-            station = Station(
-                self._arena,
-                seat,
-                Descriptor(self._pipes.ticket_readers[number if self._staff.private else 0]),
-                Descriptor(self._pipes.report_writer),
-                parcel,
-                self._staff.init_fn,
-                self._staff.coroutines,
-                os.getpid(),
-                self._staff.states[number] if self._staff.states else None,
-            )
-            worker = self._staff.context.Process(target=worker_main, args=(station,), daemon=True)
-            _start_with_hint(worker, self._staff.context)
-            self.workers.append(worker)
-        parcel.close()
+    def _start(self, number: int) -> Any:
+        """Start the worker in a seat."""
+        staff = self._staff
+        station = Station(
+            self._arena,
+            WorkerSeat(number, staff.processes, staff.base_seed, staff.lanes),
+            Descriptor(self._pipes.ticket_readers[number if staff.private else 0]),
+            Descriptor(self._pipes.report_writer),
+            self._parcel,
+            staff.init_fn,
+            staff.coroutines,
+            os.getpid(),
+            self._states[number],
+            staff.options.replaces and not staff.coroutines,
+            staff.options.worker_max_bytes,
+        )
+        worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
+        _start_with_hint(worker, staff.context)
+        return worker
 
     def _hear_from_all(self) -> None:
         """Wait until every worker has run `init_fn`: what that raises belongs to the one who starts them."""
@@ -149,6 +241,10 @@ class ProcessCrew:
         reports = self._reports.decode(records)
         for report in reports:
             self._outstanding.pop((report.order, report.start), None)
+            self._recovery.heard()
+            state = getattr(report.payload, "state", None)
+            if state is not None:
+                self._states[report.worker] = state
         return reports
 
     def _make_poll(self) -> select.poll:
@@ -158,23 +254,13 @@ class ProcessCrew:
             poll.register(worker.sentinel, select.POLLIN)
         return poll
 
-    def _obituary(self, dead: list[Any]) -> WorkerDied:
-        first = dead[0]
-        number = self.workers.index(first)
-        held = self._held_by(number)
-        pids = ", ".join(str(worker.pid) for worker in dead)
+    def _obituary(self, number: int, worker: Any, held: list[Ticket]) -> WorkerDied:
         text = (
-            f"DataLoader worker (pid {pids}) {describe_exit(first.exitcode)}. "
+            f"DataLoader worker (pid {worker.pid}) {describe_exit(worker.exitcode)}. "
             f"This was worker {number} of {len(self.workers)}, {_describe_held(held)}.\n"
-            f"  {likely_cause(first.exitcode)}"
+            f"  {likely_cause(worker.exitcode)}{self._recovery.advice()}"
         )
-        return WorkerDied(text, worker=number, pid=first.pid, exit_code=first.exitcode, samples=_keys_of(held))
-
-    def _held_by(self, number: int) -> list[Ticket]:
-        control, lanes = self._arena.control, self._staff.lanes
-        places = [LANES_AT + (number * lanes + lane) * LANE_SPAN for lane in range(lanes)]
-        found = [self._outstanding.get((control[place] - 1, control[place + 1])) for place in places]
-        return [ticket for ticket in found if ticket is not None]
+        return WorkerDied(text, worker=number, pid=worker.pid, exit_code=worker.exitcode, samples=_keys_of(held))
 
 
 class _Pipes:
@@ -187,6 +273,13 @@ class _Pipes:
         self.report_reader, self.report_writer = os.pipe()
         for fd in (*self.ticket_writers, self.report_reader):
             os.set_blocking(fd, False)
+
+    def renew(self, number: int) -> None:
+        """A new ticket pipe in the place of one whose reader is gone: what lies in the old one is sent again."""
+        os.close(self.ticket_readers[number])
+        os.close(self.ticket_writers[number])
+        self.ticket_readers[number], self.ticket_writers[number] = os.pipe()
+        os.set_blocking(self.ticket_writers[number], False)
 
     def close_own_ends(self) -> None:
         """Close what only the training process uses: workers see the end of their tickets, and that nobody listens."""
@@ -213,10 +306,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def _close(owner_pid: int, arena: Arena, pipes: _Pipes, workers: list[Any]) -> None:
+def _close(owner_pid: int, arena: Arena, pipes: _Pipes, workers: list[Any], parcel: Parcel) -> None:
     if os.getpid() != owner_pid:
         return  # a forked child dropped its copy; the workers are not its own
     _OPEN_PIPES.discard(pipes)
+    parcel.close()
     arena.control[EPOCH] += 1
     pipes.close_own_ends()
     pipes.close_rest()

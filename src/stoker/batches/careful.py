@@ -1,0 +1,56 @@
+"""Loading samples one by one, with each allowed to fail.
+
+Used where bad samples are skipped, dropped or tried again, or where a worker's death has to be pinned on a sample: then
+`mark` notes the row of each sample before it is begun, where the training process can see it. A `try` that does not
+raise costs nothing, so this is as quick as loading the run in one go.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.contracts import Failed, Fetch, OnError, Randomness, Run
+from stoker.errors import RemoteError
+
+
+@dataclass
+class Careful:
+    """Loads a run; what cannot be loaded is a `Failed` in its sample's place."""
+
+    policy: OnError
+    where: str
+    mark: Callable[[int], None] | None = None
+    sleep: Callable[[float], None] = time.sleep
+
+    def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
+        one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
+        samples: list[Any] = []
+        for row, key in enumerate(run.keys, first_row):
+            if self.mark is not None:
+                self.mark(row)
+            try:
+                samples.append(one(key))
+            except Exception as error:
+                if self.policy.action == "raise" and self.policy.tries == 1:
+                    raise
+                samples.append(self._again(one, key, error))
+        return samples
+
+    def _again(self, one: Callable[[Any], Any], key: Any, error: Exception) -> Any:
+        pause_s = self.policy.pause_s
+        for _ in range(self.policy.tries - 1):
+            self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
+            pause_s *= 2
+            try:
+                return one(key)
+            except Exception as again:
+                error = again
+        return Failed(RemoteError.capture(error, self.where))
+
+
+def _seeded(one: Callable[[Any], Any], run: Run, randomness: Randomness) -> Callable[[Any], Any]:
+    return lambda key: randomness.one(one, key, run)

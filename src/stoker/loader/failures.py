@@ -1,0 +1,76 @@
+"""Samples that could not be loaded: what is done about them, and what is remembered.
+
+    raise   the batch's turn comes, and the first error of its rows is raised, as torch's loader does skip    the row
+    is filled with another sample of the same order, chosen by (seed, epoch, position, attempt): the same
+            one in every run, and after a resume, because nothing else goes into the choice
+    drop    the row is left out, and the batch is shorter
+
+Every failure is remembered with its traceback (`loader.failures`), and written to a file as it happens if wanted. Past
+the budget the run stops with the list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+from stoker.contracts import Failure, OnError
+from stoker.errors import RemoteError, TooManyFailures
+
+MOST_RESERVES = 16  # samples tried in the place of a bad one before the row is dropped: a guess, and a lot
+_SHOWN = 10
+
+
+def read_policy(on_error: str | OnError) -> OnError:
+    """The policy that the loader's argument means."""
+    if isinstance(on_error, OnError):
+        return on_error
+    if on_error == "retry":
+        return OnError("raise", tries=3)
+    return OnError(on_error)  # type: ignore[arg-type]
+
+
+class Failures:
+    """The failures of one loader, over all its passes."""
+
+    def __init__(self, policy: OnError) -> None:
+        self.policy = policy
+        self.listed: list[Failure] = []
+        self.seen = 0  # samples handed over so far, for a budget that is a share
+
+    def record(self, index: Any, epoch: int, position: int, error: RemoteError, worker: int | None) -> None:
+        """Remember one; TooManyFailures past the budget."""
+        last_line = error.text.strip().splitlines()[-1] if error.text.strip() else error.name
+        failure = Failure(index, epoch, position, last_line, error.text, time.time(), worker, self.policy.action)
+        self.listed.append(failure)
+        if self.policy.log is not None:
+            _append(self.policy.log, failure)
+        self._check_budget()
+
+    def _check_budget(self) -> None:
+        budget, count = self.policy.budget, len(self.listed)
+        if budget is None or self.policy.action == "raise":
+            return
+        allowed = budget if isinstance(budget, int) else budget * max(self.seen, 1)
+        # A share of very few samples says nothing yet: the first failure alone is never too many.
+        if count > allowed and (isinstance(budget, int) or count > 1):
+            raise TooManyFailures(_too_many(self.listed, budget), failures=list(self.listed))
+
+
+def _too_many(failures: list[Failure], budget: int | float) -> str:
+    allowed = f"{budget} samples" if isinstance(budget, int) else f"{budget:.2%} of the samples"
+    rows = "\n".join(
+        f"  sample {f.index} (epoch {f.epoch}, position {f.position}): {f.error}" for f in failures[-_SHOWN:]
+    )
+    more = f"\n  and {len(failures) - _SHOWN} before these" if len(failures) > _SHOWN else ""
+    return (
+        f"{len(failures)} samples could not be loaded, and the budget allows {allowed}:\n{rows}{more}\n"
+        "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
+    )
+
+
+def _append(path: str, failure: Failure) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(dataclasses.asdict(failure), default=str) + "\n")

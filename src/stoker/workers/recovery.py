@@ -1,0 +1,107 @@
+"""When a worker dies or is stuck: whether it is replaced, and what becomes of the sample it held.
+
+A death may be chance (the out-of-memory killer took the largest process) or the sample's fault (a decoder that
+crashes). So a sample is tried again by the new worker once; if that dies on it too, the sample is bad, and what
+happens is the loader's `on_error`. A sample past `sample_timeout_s` is bad at once. Restarts have a budget, and
+pauses that double while workers die without finishing anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.contracts import Ticket, Workers
+from stoker.errors import RemoteError, describe_exit
+from stoker.workers.main import LANE_SPAN, LANES_AT, ROW, SINCE, TOO_LARGE
+
+_LOOK_S = 0.2  # a guess: how often to look for a ticket that a dying worker may have taken unseen
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
+_DEATHS_OF_A_BAD_SAMPLE = 2
+
+
+@dataclass(frozen=True)
+class Given:
+    """A ticket that was handed out, and through which pipe."""
+
+    ticket: Ticket
+    pipe: int
+
+
+@dataclass
+class Recovery:
+    """Remembers deaths, and decides."""
+
+    options: Workers
+    looking: bool = False  # a shared ticket may have got lost: look now and then until all is accounted for
+    restarts: int = 0
+    sleep: Callable[[float], None] = time.sleep
+    _deaths: Counter[tuple[int, int]] = field(default_factory=Counter)  # by (epoch, position)
+    _in_a_row: int = 0  # deaths since anything was last heard
+    _stuck_at: set[int] = field(default_factory=set)  # lanes whose sample was past its time when its worker was ended
+
+    def heard(self) -> None:
+        self._in_a_row = 0
+
+    def pause(self) -> None:
+        """Wait a little before a restart, longer if workers die without finishing anything."""
+        self._in_a_row += 1
+        if self._in_a_row > 2:
+            self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._in_a_row - 3), _LONGEST_PAUSE_S))
+
+    def may_replace(self, exit_code: int | None) -> bool:
+        """Whether a worker that ended like this is replaced."""
+        if exit_code == TOO_LARGE and self.options.worker_max_bytes is not None:
+            return True
+        if self.options.on_death != "restart" and not self._stuck_at:
+            return False
+        self.restarts += 1
+        return self.restarts <= self.options.max_restarts
+
+    def advice(self) -> str:
+        """What to say beside an obituary."""
+        if self.options.on_death == "restart":
+            return f" All {self.options.max_restarts} restarts are used up: see Workers(max_restarts=…)."
+        return ' To survive such deaths: workers=stoker.Workers(on_death="restart").'
+
+    def verdict(self, ticket: Ticket, row: int, exit_code: int | None, place: int) -> RemoteError | None:
+        """The error of the sample at hand, if it is to blame; None to try it again."""
+        if row < 0 or ticket.keys is None:
+            return None  # nothing was begun, or an iterable dataset, which cannot go on without its sample
+        if place in self._stuck_at:
+            self._stuck_at.discard(place)
+            return _remote("TimeoutError", TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
+        where = (ticket.epoch, ticket.position + row)
+        self._deaths[where] += 1
+        if self._deaths[where] < _DEATHS_OF_A_BAD_SAMPLE:
+            return None
+        text = f"two workers died loading it; the last one {describe_exit(exit_code)}"
+        return _remote("WorkerDied", RuntimeError, text)
+
+    def stuck(self, control: Any, lanes: Iterable[int], now_ns: int) -> set[int]:
+        """The workers (by their first lane's number) that hold a sample past its time."""
+        limit_s = self.options.sample_timeout_s
+        if limit_s is None:
+            return set()
+        busy = [place for place in lanes if control[place] and control[place + ROW]]
+        late = [place for place in busy if now_ns - control[place + SINCE] > limit_s * 1e9]
+        self._stuck_at.update(late)
+        per_worker = max(1, self.options.lanes) * LANE_SPAN
+        return {(place - LANES_AT) // per_worker for place in late}
+
+    def next_look(self, control: Any, lanes: Iterable[int]) -> float | None:
+        """When to look again, on the monotonic clock: the earliest deadline of a sample, or soon while looking."""
+        ends = [time.monotonic() + _LOOK_S] if self.looking else []
+        limit_s = self.options.sample_timeout_s
+        if limit_s is not None:
+            begun = [control[place + SINCE] for place in lanes if control[place] and control[place + ROW]]
+            # A lane that has not begun its sample yet may do so any moment: its deadline is at least that far away.
+            ends.append((min(begun) / 1e9 if begun else time.monotonic()) + limit_s)
+        return min(ends) if ends else None
+
+
+def _remote(name: str, kind: type[BaseException], text: str) -> RemoteError:
+    return RemoteError(kind, name, f"{name}: {text}\n", "in a DataLoader worker process")
