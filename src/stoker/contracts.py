@@ -71,6 +71,8 @@ class Report:
     layout: int = 0  # fingerprint of how the rows lie in the slot; 0: nothing was written as rows
     busy_ns: int = 0
     payload: Any = None
+    began_ns: int = 0  # on the clock that all processes of a machine share
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,9 @@ class Job(Protocol):
     def for_lane(self, mark: Callable[[int], None] | None) -> Job:
         """The same job for one more lane of this process; `mark` is told the row of each sample it begins."""
 
+    def limit(self, lanes: int) -> None:
+        """Await no more than `lanes` samples at the same time; called inside the event loop that will await them."""
+
     def begin_epoch(self, note: EpochNote) -> None:
         """A new epoch starts: iterable datasets make a new iterator."""
 
@@ -336,6 +341,7 @@ class Order:
     ask: Ask
     worker: int | None = None
     position: int = 0  # place of its first row in the epoch
+    epoch: int = 0  # of its tickets
     batch: int = 0  # its number in the epoch
     end: int = 0  # samples of the epoch that are used up after it, over all ranks
     rows_left: int = 0
@@ -344,6 +350,8 @@ class Order:
     misfit: bool = False
     cancelled: bool = False
     failed: list[tuple[int, int, Any]] = field(default_factory=list)  # (row, worker, RemoteError) of bad samples
+    recorded: list[tuple[Any, int, int, Any]] = field(default_factory=list)  # (index, position, worker, RemoteError)
+    asked: Any = None  # the keys as they were drawn, before bad samples were replaced
     empty: bool = False  # all its rows were dropped
     attempts: dict[int, int] = field(default_factory=dict)  # how many samples were tried for a row
     error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised

@@ -30,21 +30,27 @@ class Careful:
         one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
         samples: list[Any] = []
         for row, key in enumerate(run.keys, first_row):
-            if self.mark is not None:
-                self.mark(row)
+            self._mark(row)
             try:
                 samples.append(one(key))
             except Exception as error:
                 if self.policy.action == "raise" and self.policy.tries == 1:
                     raise
-                samples.append(self._again(one, key, error))
+                samples.append(self._again(one, key, row, error))
+        self._mark(-1)  # what follows is nobody's fault
         return samples
 
-    def _again(self, one: Callable[[Any], Any], key: Any, error: Exception) -> Any:
+    def _mark(self, row: int) -> None:
+        if self.mark is not None:
+            self.mark(row)
+
+    def _again(self, one: Callable[[Any], Any], key: Any, row: int, error: Exception) -> Any:
         pause_s = self.policy.pause_s
         for _ in range(self.policy.tries - 1):
+            self._mark(-1)
             self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
             pause_s *= 2
+            self._mark(row)
             try:
                 return one(key)
             except Exception as again:

@@ -43,6 +43,7 @@ class InlineBatches:
         self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
         self._on_error = on_error or OnError()
         self._layout: Layout | None = None
+        self.size_bytes = 0  # of the latest batch, where it was made of rows
         self._gathers = fetch.arrays is not None and style.as_rows
         self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
 
@@ -120,6 +121,7 @@ class InlineBatches:
         indices = plain_indices(keys)
         layout = self._layout = self._layout or gather_layout(arrays, self._fetch.bare)
         size = layout.offsets(rows)[-1]
+        self.size_bytes = size
         if size <= SMALL_BYTES:
             columns = gather_small(arrays, indices)
             return columns[0] if self._fetch.bare else columns
@@ -128,6 +130,7 @@ class InlineBatches:
         return rebuild(layout.tree, read_columns(layout, memory, rows, []))
 
     def _memory(self, size: int) -> Bytes:
+        self.size_bytes = size
         if size <= SMALL_BYTES:
             return np.empty(size, np.uint8)
         slot = self._pool.take()

@@ -12,8 +12,10 @@ answered whatever happens.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,6 +65,7 @@ class EpochBox:
     """Holds the current epoch's note; all lanes of a process look into the same box."""
 
     note: EpochNote = field(default_factory=EpochNote)
+    permits: asyncio.Semaphore | None = None  # samples that may be awaited at the same time
 
 
 @dataclass
@@ -108,6 +111,10 @@ class MapJob:
         """The same job for another lane of this process: lanes share the dataset, and announce layouts on their own."""
         return dataclasses.replace(self, _announced=set(), _mark=mark)
 
+    def limit(self, lanes: int) -> None:
+        """Await no more than `lanes` samples at the same time."""
+        self._box.permits = asyncio.Semaphore(lanes)
+
     def begin_epoch(self, note: EpochNote) -> None:
         self._box.note = note
 
@@ -117,7 +124,7 @@ class MapJob:
             report = self._answer(ticket, slot)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
-        except Exception as error:
+        except self._caught as error:
             report = self._failure(ticket, error)
         else:
             self._add_state(report)
@@ -133,7 +140,7 @@ class MapJob:
             self._add_state(report)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
-        except Exception as error:
+        except self._caught_awaiting as error:
             report = self._failure(ticket, error)
         report.busy_ns = time.perf_counter_ns() - begin
         return report
@@ -162,6 +169,8 @@ class MapJob:
 
     def _finish(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
         """Rows if that is asked for or possible; else collate the whole batch."""
+        if type(samples) is not list or len(samples) != ticket.stop - ticket.start:
+            return self._odd(ticket, slot, samples)
         failed = [(ticket.start + row, sample.error) for row, sample in enumerate(samples) if type(sample) is Failed]
         if failed:
             return self._partly(ticket, slot, samples, failed)
@@ -176,6 +185,15 @@ class MapJob:
                 # In the training process torch's own function decides dtypes and strides as the user expects.
                 return self._pack(ticket, slot, (self.style.collate if self.in_process else collate_plainly)(samples))
         return self._pack(ticket, slot, self.style.collate(samples))
+
+    def _odd(self, ticket: Ticket, slot: MapSlot, samples: Any) -> Report:
+        """`__getitems__` gave something else than a list, or more or fewer samples than it was asked for."""
+        if ticket.ask is Ask.ROWS:
+            raise Misfit
+        if not self.style.as_rows:
+            return self._pack(ticket, slot, self.style.collate(samples))
+        batch = (self.style.collate if self.in_process else collate_plainly)(samples)
+        return self._pack(ticket, slot, batch)
 
     def _partly(self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]) -> Report:
         """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
@@ -194,13 +212,14 @@ class MapJob:
 
     async def _await(self, key: Any, position: int) -> Any:
         CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
-        error: Exception | None = None
+        error: BaseException | None = None
         for attempt in range(self.on_error.tries):
             if attempt:
                 await asyncio.sleep(self.on_error.pause_s * 2 ** (attempt - 1))
             try:
-                return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
-            except Exception as again:
+                async with self._box.permits or contextlib.nullcontext():
+                    return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
+            except (Exception, asyncio.CancelledError) as again:
                 error = again
         if error is not None and self.on_error == OnError():
             raise error
@@ -243,6 +262,8 @@ class MapJob:
         layout = learn(samples[0], functools.partial(leaf_of, contiguous=self.in_process))
         if self._layout is not None and layout.fingerprint == self._layout.fingerprint:
             raise Misfit
+        if not self.in_process:
+            _check_ships(layout)
         report = self._write_as(layout, ticket, slot, samples)
         self._layout = layout
         return report
@@ -287,13 +308,30 @@ class MapJob:
         packed, size = pack(batch, slot)
         return self._report(ticket, Answer.DONE, size_bytes=size, payload=Payload(packed=packed))
 
-    def _failure(self, ticket: Ticket, error: Exception) -> Report:
+    @property
+    def _caught(self) -> tuple[type[BaseException], ...]:
+        """In the training process a sample that says exit says so to the training loop; a worker process just ends."""
+        return (BaseException,) if self.in_process else (Exception,)
+
+    @property
+    def _caught_awaiting(self) -> tuple[type[BaseException], ...]:
+        return (*self._caught, asyncio.CancelledError)
+
+    def _failure(self, ticket: Ticket, error: BaseException) -> Report:
         if self.in_process:
             return self._report(ticket, Answer.ERROR, payload=error)
         return self._report(ticket, Answer.ERROR, payload=RemoteError.capture(error, self._where))
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+
+
+def _check_ships(layout: Layout) -> None:
+    """A layout with a class that cannot be pickled would be announced and never arrive."""
+    try:
+        pickle.dumps(layout)
+    except Exception:  # pickling local classes raises several types
+        raise Misfit from None
 
 
 def run_of(keys: Any, position: int, note: EpochNote) -> Run:

@@ -143,6 +143,8 @@ def _split(branch: Branch, samples: Column) -> list[Column]:
 def _split_dicts(names: tuple[Any, ...], samples: Column) -> list[Column]:
     if {type(sample) for sample in samples} != {dict} or {len(sample) for sample in samples} != {len(names)}:
         raise Misfit
+    if tuple(samples[0]) != names:
+        raise Misfit  # the batch's dict has its keys in the order of its first sample
     try:
         return [[sample[name] for sample in samples] for name in names]
     except KeyError:
@@ -159,6 +161,8 @@ def numpy_leaf(value: Any) -> Leaf | None:
         _check_dtype(value.dtype)
         return Leaf("array", value.dtype.str, value.shape, value.dtype.itemsize * value.size)
     if isinstance(value, np.number | np.bool_):
+        if value.dtype.str == "<u8":
+            raise Misfit  # torch refuses lists of these
         _check_dtype(value.dtype)
         return Leaf("scalar", value.dtype.str, (), value.dtype.itemsize)
     return None

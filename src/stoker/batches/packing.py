@@ -70,11 +70,13 @@ def _tensor_parts(value: Any) -> tuple[Any, ...]:
     import torch
 
     value = value.resolve_conj().resolve_neg()
+    if value.numel() == 0:
+        return _empty_tensor, (str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride())
     span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     count = value.numel()
-    if count == 0 or span * value.element_size() > max(2 * count * value.element_size(), _SMALL_BYTES):
+    if span * value.element_size() > max(2 * count * value.element_size(), _SMALL_BYTES):
         value, span = value.contiguous(), count
-    flat = torch.as_strided(value, (span,), (1,)) if count else value.reshape(-1)
+    flat = torch.as_strided(value, (span,), (1,))
     raw: Any = flat.view(torch.uint8).numpy()
     name = str(value.dtype).removeprefix("torch.")
     return _join_tensor, (pickle.PickleBuffer(raw), name, tuple(value.shape), value.stride())
@@ -85,7 +87,13 @@ def _join_tensor(raw: Any, dtype: str, shape: tuple[int, ...], strides: tuple[in
 
     memory = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, np.uint8)
     flat = torch.from_numpy(memory).view(getattr(torch, dtype))
-    return flat.as_strided(shape, strides) if memory.size else flat.reshape(shape)
+    return flat.as_strided(shape, strides)
+
+
+def _empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    import torch
+
+    return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
 
 
 def _with_grad(value: Any) -> Any:

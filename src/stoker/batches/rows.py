@@ -68,7 +68,10 @@ def _numpy_dtype(leaf: Leaf) -> np.dtype[Any]:
     if leaf.kind == "tensor":
         import torch
 
-        return torch.empty(0, dtype=getattr(torch, leaf.dtype)).numpy().dtype
+        try:
+            return torch.empty(0, dtype=getattr(torch, leaf.dtype)).numpy().dtype
+        except TypeError:
+            raise Misfit from None  # NumPy has no such numbers: bfloat16, float8
     return np.dtype(leaf.dtype)
 
 
@@ -94,10 +97,9 @@ def _write_arrays(leaf: Leaf, column: Column, memory: Bytes) -> None:
     for value in column:
         if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != shape:
             raise Misfit
-        if not value.flags.c_contiguous:
-            whole = False
-            if min(value.strides) < 0:  # torch refuses these, with a message of its own
-                raise Misfit
+        if min(value.strides, default=0) < 0:  # torch refuses these, with a message of its own
+            raise Misfit
+        whole = whole and value.flags.c_contiguous
     rows = memory.view(dtype).reshape(len(column), *shape)
     if whole and leaf.row_bytes:
         np.concatenate(list(column), out=rows.reshape(len(column) * shape[0], *shape[1:]))

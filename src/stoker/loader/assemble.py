@@ -11,6 +11,7 @@ The rules, in the order they are applied:
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +26,7 @@ from stoker.loader.keys import KeyStream, Start, key_stream
 from stoker.loader.reseed import SampleSeeds
 from stoker.loader.state import Place
 from stoker.loader.window import Window
-from stoker.slots import Arena, SlotPool
+from stoker.slots import Arena, PrivateArena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.workers import ProcessCrew, ThreadCrew
 from stoker.workers.processes import Staff
@@ -40,6 +41,8 @@ class Assembly:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader_parts = _Parts(loader)
         self.workers: Workers = loader.workers
+        if loader.num_workers != self.workers.processes:  # set on the loader after it was made
+            self.workers = dataclasses.replace(self.workers, processes=int(loader.num_workers))
         self.dataset = loader_parts.dataset
         self._pipes = DataPipes(self.dataset, loader.generator)
         self.is_iterable = isinstance(self.dataset, IterableDataset)
@@ -47,10 +50,11 @@ class Assembly:
         self.in_order = loader.in_order or self.is_inline
         self.prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
         self.batch_size, self.drop_last = loader.batch_size, loader.drop_last
-        self.batch_rows = loader.batch_size or 1
+        self.batch_rows = max(1, loader.batch_size or 1)
         self.share = self._share()
         self.as_rows = self.share != "batches"
         self.has_states = self.is_iterable or has_state(self.dataset)
+        self._max_bytes = self.workers.max_bytes
         self.keeps_workers = loader.persistent_workers and self.workers.processes > 0
         self.private = self.workers.processes > 0 and self.share != "rows"
 
@@ -75,11 +79,19 @@ class Assembly:
         wanted = max(1, self.prefetch_factor) * max(1, self.workers.processes)
         if not self.as_rows:
             wanted *= max(1, self.workers.lanes)
-            return Window(wanted, wanted, self.workers.max_bytes)
-        busy = -(-2 * self.workers.total_lanes // max(1, self.batch_rows))  # two rows for every lane
-        return Window(max(2, busy), max(wanted, busy), self.workers.max_bytes)
+            return Window(wanted, wanted, self._max_bytes)
+        if self.workers.lanes <= 1:
+            return Window(
+                min(wanted, max(2, -(-2 * self.workers.processes // self.batch_rows))), wanted, self._max_bytes
+            )
+        busy = -(-2 * self.workers.total_lanes // self.batch_rows)  # two rows for every lane
+        return Window(max(2, busy), max(wanted, busy), self._max_bytes)
 
-    def crew(self, arena: Arena, base_seed: int, place: Place) -> Crew:
+    def pool(self) -> SlotPool:
+        """Slots: shared with worker processes, or the training process's own."""
+        return SlotPool(Arena() if self.workers.processes > 0 else PrivateArena())
+
+    def crew(self, arena: Any, base_seed: int, place: Place) -> Crew:
         """Start whoever loads, each where it stood if the run is resumed."""
         workers, states = self.workers, self.states(place)
         if workers.processes > 0:
@@ -104,7 +116,7 @@ class Assembly:
         """Makes batches in the training process."""
         self._pipes.shard_here()
         randomness, on_error = self._randomness(keep=True), self._loader.on_error
-        return InlineBatches(fetch_for(self.dataset), self._style(), pool, randomness, on_error)
+        return InlineBatches(fetch_for(self.dataset, self._loader.batched), self._style(), pool, randomness, on_error)
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
@@ -139,7 +151,7 @@ class Assembly:
         )
 
     def _job(self, in_process: bool) -> Job:
-        fetch, style = fetch_for(self.dataset), self._style()
+        fetch, style = fetch_for(self.dataset, self._loader.batched), self._style()
         if not self.is_iterable:
             return MapJob(
                 fetch,

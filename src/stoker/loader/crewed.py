@@ -13,6 +13,7 @@ Everything here happens inside `next()`, in the caller's thread.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
@@ -27,8 +28,8 @@ from stoker.loader.keys import Draw
 from stoker.loader.passes import BatchIterator
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
+from stoker.loader.trace import Trace
 from stoker.order import sample_key
-from stoker.slots import Arena, SlotPool
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -51,10 +52,15 @@ class CrewedIterator(BatchIterator):
         self._sequence.clear()
         self._exhausted = True
         self._close()
+        self._pool.arena.close()
 
     @property
     def _workers(self) -> list[Any]:
         return getattr(self._crew, "workers", [])
+
+    def shape(self) -> dict[str, int]:
+        ready = sum(self._orders[number].complete for number in self._sequence)
+        return {**super().shape(), "ready": ready, "restarts": getattr(self._crew, "restarts", 0)}
 
     def _start(self) -> None:
         """Start whoever loads, with slots of their own."""
@@ -63,16 +69,20 @@ class CrewedIterator(BatchIterator):
         self._window = self._assembly.window()
         self._crew = self._assembly.crew(self._pool.arena, self._base_seed or 0, self._progress.place)
         self._close = weakref.finalize(self, self._crew.close)
+        crew = self._crew
+        self._pool.own_pids = lambda: [worker.pid for worker in getattr(crew, "workers", ())]
         self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
     def _restart(self) -> None:
         if not self._close.alive:  # after a worker's death, or `close`
-            self._pool = SlotPool(Arena())
+            self._pool = self._assembly.pool()
             self._start()
             return
-        for order in self._orders.values():
+        for order in list(self._orders.values()):
             order.cancelled = True
+            if order.complete:
+                self._drop(order)
         self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
@@ -94,9 +104,16 @@ class CrewedIterator(BatchIterator):
             self.close()
 
     def _next(self) -> Any:
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError(
+                f"this iterator's workers belong to process {self._owner_pid}, from which this one was forked. Make an "
+                "iterator of your own here: iter(loader)."
+            )
         return self._hand_over(self._await_order())
 
     def _await_order(self) -> Order:
+        if not self._sequence:
+            raise StopIteration
         self._look()
         while True:
             order = self._pop_complete()
@@ -124,6 +141,7 @@ class CrewedIterator(BatchIterator):
             if not order.cancelled:
                 return self._orders.pop(order.number)
             if order.empty:
+                self._record(order)
                 self._progress.handed_over(order)
             else:
                 self._progress.passed_over(order)
@@ -150,6 +168,9 @@ class CrewedIterator(BatchIterator):
             self._note(report)
 
     def _note(self, report: Report) -> None:
+        self._tally.busy(report.worker, report.busy_ns)
+        if self._trace is not None:
+            self._write_down(report, self._trace)
         self._delivery.note(report.payload)
         order = self._orders.get(report.order)
         if order is None:
@@ -163,13 +184,19 @@ class CrewedIterator(BatchIterator):
             if order.error is None or report.start < order.error[0]:
                 order.error = (report.start, report.payload)
         elif report.answer is Answer.END:
-            self._rounds.end(report.worker)
+            if order.epoch == self._epoch:  # an old epoch's end says nothing of this one
+                self._rounds.end(report.worker)
             order.cancelled = True
             order.worker_state = report.payload.state
         order.misfit |= report.answer is Answer.MISFIT
         order.cancelled |= report.answer is Answer.CANCELLED
         if order.complete:
             self._completed(order)
+
+    def _write_down(self, report: Report, trace: Trace) -> None:
+        pid = self._workers[report.worker].pid if self._workers else os.getpid()
+        what = {"order": report.order, "rows": f"{report.start}-{report.stop}", "answer": report.answer.name}
+        trace.load(report.worker, pid, report.lane, report.began_ns, report.busy_ns, what)
 
     def _note_done(self, order: Order, report: Report) -> None:
         payload = report.payload
@@ -179,7 +206,7 @@ class CrewedIterator(BatchIterator):
             order.misfit |= order.layout not in (0, report.layout)
             order.layout = report.layout
         order.size_bytes = max(order.size_bytes, report.size_bytes)
-        if order.keys is None:
+        if order.ask is Ask.BATCH:  # an iterable's last batch is short; __getitems__ may give more or fewer
             order.rows = report.stop
         if payload is not None:
             parts = payload.parts if isinstance(payload, Payload) else None
@@ -189,7 +216,7 @@ class CrewedIterator(BatchIterator):
         self._sharing.learn(report.stop - report.start, report.busy_ns)
 
     def _completed(self, order: Order) -> None:
-        if order.worker is not None:
+        if order.worker is not None and order.epoch == self._epoch:
             self._rounds.answered(order.worker)
         if order.number not in self._sequence:  # of an epoch that was left early
             self._drop(order)
@@ -205,13 +232,8 @@ class CrewedIterator(BatchIterator):
     def _mend(self, order: Order) -> None:
         """Samples of a batch could not be loaded: do what the policy says."""
         failed, order.failed = sorted(order.failed, key=lambda entry: entry[0]), []
-        epoch, action = self._epoch_note.epoch, self._failures.policy.action
-        try:
-            for row, worker, error in failed:
-                self._failures.record(_key(order, row), epoch, order.position + row, error, worker)
-        except TooManyFailures as error:
-            order.error = (0, error)
-            return
+        action = self._failures.policy.action
+        order.recorded += [(_key(order, row), order.position + row, worker, error) for row, worker, error in failed]
         if action == "raise":
             order.error = (failed[0][0], failed[0][2])
         elif action == "drop" or not self._refill(order, [row for row, _, _ in failed]):
@@ -240,7 +262,7 @@ class CrewedIterator(BatchIterator):
     def _reserve(self, order: Order, row: int, attempt: int) -> Any:
         note = self._epoch_note
         chance = sample_key(note.seed & (2**64 - 1), note.epoch, order.position + row) ^ sample_key(0, attempt, row)
-        return self._keys.reserve(chance, order.keys) if self._keys is not None else None
+        return self._keys.reserve(chance, order.asked) if self._keys is not None else None
 
     def _shorten(self, order: Order, rows: set[int]) -> None:
         """Leave rows out of a batch; one that loses all of them is passed over."""
@@ -274,18 +296,30 @@ class CrewedIterator(BatchIterator):
             order.worker = self._rounds.take()
         self._send(order)
 
+    def _record(self, order: Order) -> None:
+        """Failures count when it is their batch's turn: in order, and only those that the training loop came to."""
+        for key, position, worker, error in sorted(order.recorded, key=lambda entry: entry[1]):
+            self._failures.record(key, self._epoch_note.epoch, position, error, worker)
+
     def _hand_over(self, order: Order) -> Any:
+        try:
+            self._record(order)
+        except TooManyFailures as error:
+            order.error = (0, error)
         if order.error is not None:
             self._pool.give_back(order.slot)
             self._progress.handed_over(order)
             self._fill()
-            error = order.error[1]
-            raise error.to_exception() if isinstance(error, RemoteError) else error
-        batch = self._delivery.build(order)
-        self._progress.handed_over(order)
-        self._failures.seen += order.rows
-        self._window.measured(order.size_bytes)
-        self._fill()
+            cause = order.error[1]
+            raise cause.to_exception() if isinstance(cause, RemoteError) else cause
+        try:
+            batch = self._delivery.build(order)
+        finally:
+            self._progress.handed_over(order)
+            self._failures.seen += order.rows
+            self._tally.loaded(order.rows, order.size_bytes)
+            self._window.measured(order.size_bytes)
+            self._fill()
         return batch
 
     def _fill(self) -> None:
@@ -308,7 +342,8 @@ class CrewedIterator(BatchIterator):
         ask = Ask.BATCH if whole or rows == 0 else Ask.ROWS
         worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
         order = Order(self._made, self._pool.take(), rows, draw.keys, ask, worker, draw.position)
-        order.batch, order.end, order.sampler_state = self._drawn - 1, draw.end, draw.state
+        order.asked = draw.keys
+        order.epoch, order.batch, order.end, order.sampler_state = self._epoch, self._drawn - 1, draw.end, draw.state
         self._made += 1
         self._orders[order.number] = order
         self._sequence.append(order.number)

@@ -7,6 +7,8 @@ the samplers. What differs is the iterator, and two more arguments: `num_workers
 from __future__ import annotations
 
 import json
+import numbers
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -23,8 +25,11 @@ from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
+from stoker.loader.passes import BatchIterator
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_same_data, check_step
+from stoker.loader.stats import Stats, Tally
+from stoker.loader.trace import Trace
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.sources.fetch import is_async
@@ -82,6 +87,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
+        _check_faults(read_policy(on_error), chosen, dataset)
         if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
@@ -115,10 +121,26 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error = on_error
         self._failures = Failures(read_policy(on_error))
+        self._tally = Tally()
+        self._trace: Trace | None = None
+        self._latest: weakref.ref[BatchIterator] | None = None
         self._progress: Progress | None = None
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
+
+    def stats(self) -> Stats:
+        """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
+        latest = self._latest() if self._latest is not None else None
+        shape = latest.shape() if latest is not None else {"slots": 0, "slots_leased": 0, "ready": 0, "restarts": 0}
+        crew = latest._workers if latest is not None else ()
+        return self._tally.stats(crew, self.workers.lanes, failures=len(self._failures.listed), **shape)
+
+    def trace(self, path: str) -> Trace:
+        """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
+        trace: Trace = Trace(path)
+        self._trace = trace
+        return trace
 
     @property
     def failures(self) -> list[Failure]:
@@ -195,7 +217,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
         kept = self._place, self._progress
         try:
-            return InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
+            latest = InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
+            self._latest = weakref.ref(latest)
+            return latest
         except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
             self._place, self._progress = kept
             raise
@@ -216,7 +240,7 @@ def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:
         from stoker.loader.auto import decide
 
         return decide(dataset)
-    if not isinstance(num_workers, int):
+    if not isinstance(num_workers, numbers.Integral):
         raise TypeError(
             f'num_workers should be a whole number or "auto", but got {num_workers!r} ({type(num_workers).__name__})'
         )
@@ -225,7 +249,7 @@ def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing. "
             f"(It was {num_workers}.)"
         )
-    return Workers(processes=num_workers)
+    return Workers(processes=int(num_workers))
 
 
 def _check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
@@ -260,6 +284,19 @@ def _check_length(order: Order, dataset: Any) -> None:
     needed = part_length(order)  # of a mix or a repeat: the samples behind it, not the draws
     if needed > len(dataset):
         raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
+
+
+def _check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
+    if workers.sample_timeout_s is not None and workers.processes == 0 and not is_async(dataset):
+        raise ValueError(
+            "sample_timeout_s needs worker processes, or samples that are awaited: a thread of the training process "
+            f"can't be stopped. Use workers=stoker.Workers(processes=1, lanes={max(1, workers.lanes)}, …)."
+        )
+    if policy != OnError() and isinstance(dataset, IterableDataset):
+        raise ValueError(
+            "on_error works sample by sample, and an iterator that has raised cannot go on: catch errors inside the "
+            "IterableDataset, or use a map-style dataset."
+        )
 
 
 def _check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:

@@ -54,8 +54,8 @@ class Failures:
         if budget is None or self.policy.action == "raise":
             return
         allowed = budget if isinstance(budget, int) else budget * max(self.seen, 1)
-        # A share of very few samples says nothing yet: the first failure alone is never too many.
-        if count > allowed and (isinstance(budget, int) or count > 1):
+        # A share of few samples says nothing yet: two failures may come before the first hundred samples.
+        if count > (allowed if isinstance(budget, int) else allowed + 2):
             raise TooManyFailures(_too_many(self.listed, budget), failures=list(self.listed))
 
 

@@ -36,10 +36,12 @@ class InlineIterator(BatchIterator):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
+            self._asked = draw.keys
             batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
             self._progress.moved_on(draw.end, draw.state)
             if batch is not DROPPED:
                 self._failures.seen += len(draw.keys)
+                self._tally.loaded(len(draw.keys), self._batches.size_bytes)
                 return batch
 
     def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
@@ -51,7 +53,7 @@ class InlineIterator(BatchIterator):
         if policy.action == "drop" or self._keys is None or attempt > MOST_RESERVES:
             return DROPPED
         chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
-        key = self._keys.reserve(chance, keys)
+        key = self._keys.reserve(chance, self._asked)
         return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:
@@ -59,6 +61,7 @@ class InlineIterator(BatchIterator):
         if samples is None:
             raise StopIteration
         self._progress.moved_on(0, None)
+        self._tally.loaded(len(samples), 0)
         if self._items.batch_size is None:
             return self._batches.of_item(samples[0])
         return self._batches.of_samples(samples)

@@ -127,14 +127,19 @@ class CutStream(KeyStream):
             self._begin()
         at, stop = self._position, min(self._position + self._batch_size, self._length)
         if at >= self._end:
-            if self._shuffles and self._generator is not None:
-                # torch's sampler draws once more, for the zero samples that are left
-                torch.randperm(self._length, generator=self._generator)
-                self._generator = None
+            self._draw_the_last()
             raise StopIteration
+        if stop - at < self._batch_size:
+            self._draw_the_last()
         self._position = stop
         keys = np.arange(at, stop, dtype=np.int64) if self._order is None else self._order[at:stop]
         return Draw(keys, at, stop)
+
+    def _draw_the_last(self) -> None:
+        """When its indices run out, torch's sampler draws once more, for the zero samples that are left."""
+        if self._generator is not None:
+            torch.randperm(self._length, generator=self._generator)
+            self._generator = None
 
     def reserve(self, chance: int, batch: Keys) -> Any:
         position = chance % self._length

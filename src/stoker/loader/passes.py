@@ -7,7 +7,9 @@ loader.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,6 @@ from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
 from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
-from stoker.slots import Arena, SlotPool
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -28,13 +29,17 @@ class BatchIterator:
     """Iterates once over a loader; with persistent workers, again after each `_reset`."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
+        begun_ns = time.perf_counter_ns()
         self._lock = threading.Lock()
+        self._tally, self._trace = loader._tally, loader._trace
         self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._assembly = Assembly(loader)
-        self._pool = SlotPool(Arena())
+        self._pool = self._assembly.pool()
+        self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         self._begin(loader)
         self._start()
+        self._tally.begin_pass(begun_ns)
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -54,15 +59,24 @@ class BatchIterator:
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
 
+    def shape(self) -> dict[str, int]:
+        """Slots and batches as they are now, for the statistics."""
+        return {"slots": self._pool.made, "slots_leased": self._pool.leased, "ready": 0, "restarts": 0}
+
     # Names that code written for torch's iterators knows.
+    _workers: Any = ()
+
     def _shutdown_workers(self) -> None:
         self.close()
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Start the next epoch with the same workers."""
+        begun_ns = time.perf_counter_ns()
         with self._lock:
+            self._trace = loader._trace
             self._begin(loader)
             self._restart()
+            self._tally.begin_pass(begun_ns)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -97,12 +111,18 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
+            begin_ns = time.perf_counter_ns()
             try:
                 batch = self._next()
             except StopIteration:
                 self._progress.finished = True
+                self._tally.ended_ns = time.perf_counter_ns()
                 self._over()
                 raise
+            end_ns = time.perf_counter_ns()
+            self._tally.step(begin_ns, end_ns)
+            if self._trace is not None:
+                self._trace.wait(begin_ns, end_ns, self._yielded)
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

@@ -24,6 +24,7 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Iterable
 from multiprocessing import reduction
 from typing import Any
 
@@ -31,7 +32,7 @@ import numpy as np
 
 from stoker.contracts import Bytes
 from stoker.errors import SlotMemoryError
-from stoker.slots.mapping import map_shared
+from stoker.slots.mapping import is_mapped_by, map_shared
 
 GIB = 2**30
 CONTROL = 2**20
@@ -48,6 +49,8 @@ _PAGE = mmap.PAGESIZE
 class Arena:
     """The slots' memory as one process sees it."""
 
+    is_shared = True
+
     def __init__(self, fd: int | None = None) -> None:
         self._fd = open_anonymous() if fd is None else fd
         self._maps: dict[int, Any] = {}
@@ -59,6 +62,10 @@ class Arena:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (reduction.DupFd(self._fd),)
+
+    def is_mapped_by_others(self, own_pids: Iterable[int]) -> bool:
+        """Whether a process beside this one and its workers still sees this memory."""
+        return is_mapped_by(os.fstat(self._fd).st_ino, {os.getpid(), *own_pids})
 
     def reserve(self, slots: int) -> None:
         """Make room for `slots` slots; called by the training process only."""
@@ -85,11 +92,11 @@ class Arena:
     def read_keys(self, slot: int, at: int, size_bytes: int) -> bytes:
         return os.pread(self._fd, size_bytes, _begin(slot) + at)
 
-    def write_note(self, slot: int, row: int, rows: int, data: bytes) -> None:
-        """Store the pickled part of the run of rows that begins at `row`; each run has a place of its own."""
+    def write_note(self, slot: int, row: int, rows: int, data: bytes, run: int = 1) -> None:
+        """Store the pickled part of the `run` rows that begin at `row`; each row has a place of its own."""
         room = NOTES_ROOM // max(1, rows)
-        if len(data) > room:
-            raise _too_large(len(data), room, "the pickled part of a run of rows")
+        if len(data) > room * max(1, run):
+            raise _too_large(len(data), room * max(1, run), "the pickled part of a run of rows")
         place, view = _begin(slot) + NOTES_AT + row * room, memoryview(data)
         while view:  # pwrite stops at 2 GiB, and may stop sooner
             written = os.pwrite(self._fd, view, place)
@@ -109,9 +116,10 @@ class Arena:
         self._maps.pop(slot, None)
 
     def close(self) -> None:
-        self._maps.clear()
-        self.control.release()
-        self._close()
+        if self._close.alive:
+            self._maps.clear()
+            self.control.release()
+            self._close()
 
     def _map(self, slot: int, size_bytes: int) -> Any:
         if size_bytes > LARGEST_BATCH:
@@ -120,11 +128,48 @@ class Arena:
         try:
             return map_shared(self._fd, _begin(slot) + ROWS_AT, length)
         except OSError as error:
-            raise SlotMemoryError(
-                f"no memory for a slot: a batch of {size_bytes:,} bytes could not be mapped ({error}). "
-                "Try a smaller batch_size, a smaller prefetch_factor, or Workers(max_bytes=...).",
-                size_bytes=size_bytes,
-            ) from error
+            raise _no_memory(size_bytes, error) from error
+
+
+class PrivateArena:
+    """Slots of the training process alone: ordinary memory, so that after a fork each side has its own."""
+
+    is_shared = False
+
+    def __init__(self) -> None:
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def is_mapped_by_others(self, own_pids: Iterable[int]) -> bool:
+        return False
+
+    def reserve(self, slots: int) -> None:
+        """Nothing to make room in."""
+
+    def rows(self, slot: int, size_bytes: int) -> Bytes:
+        """The first `size_bytes` of a slot, as an array of its own: see `Arena.rows`."""
+        mapped = self._maps.get(slot)
+        if mapped is None or len(mapped) < size_bytes:
+            mapped = self._maps[slot] = _map_private(size_bytes)
+        return np.frombuffer(mapped, np.uint8, size_bytes)
+
+    def close(self) -> None:
+        self._maps.clear()
+
+
+def _map_private(size_bytes: int) -> mmap.mmap:
+    length = max(_PAGE, int(size_bytes * _SLACK))
+    try:
+        return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise _no_memory(size_bytes, error) from error
+
+
+def _no_memory(size_bytes: int, error: OSError) -> SlotMemoryError:
+    return SlotMemoryError(
+        f"no memory for a slot: a batch of {size_bytes:,} bytes could not be mapped ({error}). "
+        "Try a smaller batch_size, a smaller prefetch_factor, or Workers(max_bytes=...).",
+        size_bytes=size_bytes,
+    )
 
 
 def _begin(slot: int) -> int:

@@ -7,12 +7,16 @@
 
 A lease is one NumPy array over the slot's rows, the owner: every view of the batch (arrays, tensors made from them,
 slices of those) holds it alive, wherever the view went. The owner's weak reference calls back when it dies, from
-whatever thread dropped the last view, also in the middle of `take`; so freeing is one append to a deque, which is
-atomic, and nothing else. Users who keep many batches would need many slots: past `most_leased`, or past the byte
-budget, `lease` says no and the batch is copied into memory of its own, so the number of slots stays bounded.
+whatever thread dropped the last view, also in the middle of `take`; so all that happens then is that the reference
+itself is appended to a deque, by the deque's own method: that is atomic, and no line of Python runs in which a Ctrl-C
+could arrive and be swallowed. The pool looks into the deque when it next needs a slot.
+
+Users who keep many batches would need many slots: past `most_leased`, or past the byte budget, `lease` says no and the
+batch is copied into memory of its own, so the number of slots stays bounded.
 
 After a fork the child sees the same shared pages: a batch that it holds must not change when the parent drops its own
-reference. So slots that are leased while the process forks are retired instead of being used again.
+reference. So slots that are leased while the process forks are retired instead of being used again. Forks that start
+Stoker's own workers are no reason: those do not look at batches (`own_fork`).
 """
 
 from __future__ import annotations
@@ -20,24 +24,32 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from stoker.contracts import Bytes
-from stoker.slots.arena import Arena
+from stoker.slots.arena import Arena, PrivateArena
+
+_FIRST_PATIENCE = 2  # retired slots to put up with before looking whether anybody still maps them
 
 
 class SlotPool:
     """Hands out slots of an arena, the most recently freed first: its pages and caches are warm."""
 
-    def __init__(self, arena: Arena, most_leased: int = 16, most_leased_bytes: int = 2**30) -> None:
+    def __init__(self, arena: Arena | PrivateArena, most_leased: int = 16, most_leased_bytes: int = 2**30) -> None:
         self.arena = arena
         self._free: deque[int] = deque()
         self._made = 0
+        self._patience = _FIRST_PATIENCE
         self._most_leased = most_leased
         self._most_leased_bytes = most_leased_bytes
-        # slot -> (weak reference to the owner, bytes); a slot is in exactly one of: _free, _leased, under way, retired
-        self._leased: dict[int, tuple[weakref.ref[Bytes], int]] = {}
-        self._retired: set[int] = set()
+        # slot -> its lease; a slot is in exactly one of: _free, _leased, under way, _given_up
+        self._leased: dict[int, _Lease] = {}
+        self._ended: deque[Any] = deque()  # leases whose last view has died, not looked at yet
+        self._retired: set[int] = set()  # never used again, unless nobody else maps the memory any more
+        self._given_up: deque[int] = deque()  # retired, and the last view in this process has died
+        self.own_pids: Callable[[], Iterable[int]] = lambda: ()  # processes that map the slots and look at no batch
         _POOLS.add(self)
 
     @property
@@ -48,10 +60,14 @@ class SlotPool:
     @property
     def leased(self) -> int:
         """How many slots are held by batches that the user still has."""
+        self._take_back()
         return len(self._leased)
 
     def take(self) -> int:
         """A free slot; a new one when none is free."""
+        self._take_back()
+        if len(self._given_up) >= self._patience:
+            self._reclaim()
         try:
             return self._free.pop()
         except IndexError:
@@ -60,40 +76,79 @@ class SlotPool:
             self.arena.reserve(self._made)
             return slot
 
+    def _reclaim(self) -> None:
+        """Use retired slots again if the children that might have held them are gone; else look later, and rarer."""
+        if self.arena.is_mapped_by_others(self.own_pids()):
+            self._patience *= 2
+            return
+        self._patience = _FIRST_PATIENCE
+        while self._given_up:
+            slot = self._given_up.popleft()
+            self._retired.discard(slot)
+            self._free.append(slot)
+
     def give_back(self, slot: int) -> None:
         self._free.append(slot)
 
     def lease(self, slot: int, size_bytes: int) -> Bytes | None:
         """The batch's memory, its slot being free when the last view dies; None when too much is leased already."""
-        held = sum(size for _, size in list(self._leased.values()))
+        self._take_back()
+        held = sum(lease.size_bytes for lease in self._leased.values())
         if len(self._leased) >= self._most_leased or held + size_bytes > self._most_leased_bytes + size_bytes * 2:
             return None
         owner = self.arena.rows(slot, size_bytes)
-        self._leased[slot] = (weakref.ref(owner, self._returner(slot)), size_bytes)
+        self._leased[slot] = _lease(owner, self._ended.append, slot, size_bytes)
         return owner
 
     def retire_leased(self) -> None:
         """Never use again what is leased now: a forked child may hold views of it."""
-        self._retired.update(list(self._leased))
+        self._take_back()
+        if self.arena.is_shared:
+            self._retired.update(list(self._leased))
 
-    def _returner(self, slot: int) -> Callable[[object], None]:
-        # Bound to the containers, not to the pool: the pool may be gone while the user still holds a batch.
-        leased, retired, free = self._leased, self._retired, self._free
+    def _take_back(self) -> None:
+        """Free the slots of leases that have ended."""
+        while self._ended:
+            slot = self._ended.popleft().slot
+            del self._leased[slot]
+            (self._given_up if slot in self._retired else self._free).append(slot)
 
-        def put_back(_: object) -> None:
-            leased.pop(slot, None)
-            if slot not in retired:
-                free.append(slot)
 
-        return put_back
+class _Lease(weakref.ref[Bytes]):
+    """A weak reference to a batch's memory that knows its slot."""
+
+    __slots__ = ("size_bytes", "slot")
+    slot: int
+    size_bytes: int
+
+
+def _lease(owner: Bytes, ended: Callable[[Any], None], slot: int, size_bytes: int) -> _Lease:
+    lease = _Lease(owner, ended)
+    lease.slot, lease.size_bytes = slot, size_bytes
+    return lease
 
 
 _POOLS: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 
 
+_own_forks = 0
+
+
+@contextmanager
+def own_fork() -> Iterator[None]:
+    """Around the start of a worker, which will not look at batches."""
+    global _own_forks
+    _own_forks += 1
+    try:
+        yield
+    finally:
+        _own_forks -= 1
+
+
 def _retire_in_parent() -> None:
-    for pool in list(_POOLS):
-        pool.retire_leased()
+    if not _own_forks:
+        for pool in list(_POOLS):
+            pool.retire_leased()
 
 
 if hasattr(os, "register_at_fork"):

@@ -51,7 +51,8 @@ class RunFetch(MapFetch):
 
     def many(self, keys: Iterator[Any]) -> list[Any]:
         # All keys at once, and no sample is the one at hand: a copy is used up, so that the run stays at its start.
-        return list(self.dataset.__getitems__(list(copy.copy(keys))))
+        samples: list[Any] = self.dataset.__getitems__(list(copy.copy(keys)))
+        return samples  # mostly a list; a collate_fn of the user's own may get something else, as with torch
 
 
 @dataclass
@@ -66,8 +67,10 @@ class SubsetFetch(MapFetch):
         return [dataset[indices[key]] for key in keys]
 
 
-def fetch_for(dataset: Any) -> MapFetch:
-    """The way to get samples from this dataset."""
+def fetch_for(dataset: Any, batched: bool = True) -> MapFetch:
+    """The way to get samples from this dataset; with `batch_size=None` a key is handed to it as it is."""
+    if not batched:
+        return MapFetch(dataset)
     found = _arrays_of(dataset)
     if found is not None:
         arrays, bare = found

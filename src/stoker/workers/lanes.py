@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ class Desk:
     send: Callable[[int, Ticket, Report], None]
     slot: SlotOf
     cancelled: Callable[[Ticket], bool]
+    end: Callable[[BaseException], None] = lambda error: None  # a lane cannot go on
     marker: Callable[[int], Callable[[int], None] | None] = lambda lane: None  # notes what a lane is loading
 
 
@@ -34,8 +36,9 @@ def serve(job: Job, desk: Desk, lane: int = 0) -> None:
     """Work until there are no more tickets."""
     job = job.for_lane(desk.marker(lane))
     while (ticket := desk.take(lane)) is not None:
-        skip = desk.cancelled(ticket)
+        began_ns, skip = time.perf_counter_ns(), desk.cancelled(ticket)
         report = cancelled_report(ticket) if skip else job.run(ticket, desk.slot(ticket.slot))
+        report.began_ns, report.lane = began_ns, lane
         desk.send(lane, ticket, report)
         del ticket, report  # a lane that waits must not hold the last batch's samples
 
@@ -43,7 +46,7 @@ def serve(job: Job, desk: Desk, lane: int = 0) -> None:
 def serve_in_threads(job: Job, desk: Desk, lanes: int, name: str) -> list[threading.Thread]:
     """Start a thread a lane; they end when there are no more tickets."""
     threads = [
-        threading.Thread(target=serve, args=(job, desk, lane), name=f"{name}-lane-{lane}", daemon=True)
+        threading.Thread(target=_serve_or_end, args=(job, desk, lane), name=f"{name}-lane-{lane}", daemon=True)
         for lane in range(lanes)
     ]
     for thread in threads:
@@ -51,8 +54,18 @@ def serve_in_threads(job: Job, desk: Desk, lanes: int, name: str) -> list[thread
     return threads
 
 
+def _serve_or_end(job: Job, desk: Desk, lane: int) -> None:
+    """A thread's lane: what ends a lane (SystemExit in a sample) ends the whole worker, as it does with one lane."""
+    try:
+        serve(job, desk, lane)
+    except BaseException as error:
+        desk.end(error)
+        raise
+
+
 async def serve_async(job: Job, desk: Desk, lanes: int, take: Callable[[], Awaitable[Ticket | None]]) -> None:
     """Work with `lanes` coroutines until there are no more tickets."""
+    job.limit(lanes)
     turn = asyncio.Lock()  # one lane at a time waits for a ticket, so that none is lost between two waiters
 
     async def lane_loop(lane: int) -> None:
@@ -61,10 +74,9 @@ async def serve_async(job: Job, desk: Desk, lanes: int, take: Callable[[], Await
                 ticket = await take()
             if ticket is None:
                 return
-            if desk.cancelled(ticket):
-                report = cancelled_report(ticket)
-            else:
-                report = await job.run_async(ticket, desk.slot(ticket.slot))
+            began_ns, skip = time.perf_counter_ns(), desk.cancelled(ticket)
+            report = cancelled_report(ticket) if skip else await job.run_async(ticket, desk.slot(ticket.slot))
+            report.began_ns, report.lane = began_ns, lane
             desk.send(lane, ticket, report)
 
     await asyncio.gather(*map(lane_loop, range(lanes)))

@@ -128,6 +128,9 @@ class FailedJob:
     def for_lane(self, mark: Callable[[int], None] | None) -> FailedJob:
         return self
 
+    def limit(self, lanes: int) -> None:
+        """Nothing is awaited."""
+
     def begin_epoch(self, note: EpochNote) -> None:
         """The error stays."""
 
@@ -149,7 +152,8 @@ def _desk(station: Station, job: Job) -> Desk:
         if not record:
             return None
         ticket = code.decode(record)
-        _mark(control, place + lane * LANE_SPAN, ticket)
+        if not station.coroutines:  # those hold many tickets at a time
+            _mark(control, place + lane * LANE_SPAN, ticket)
         if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
             epoch = ticket.epoch
             job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
@@ -169,13 +173,24 @@ def _desk(station: Station, job: Job) -> Desk:
         except BrokenPipeError:
             os._exit(0)  # nobody listens any more: the loader was closed
         control[place + lane * LANE_SPAN] = 0
-        if station.max_bytes is not None and _resident_bytes() > station.max_bytes:
+        if station.max_bytes is not None and _private_bytes() > station.max_bytes and not any_at_work():
             os._exit(TOO_LARGE)
+
+    def any_at_work() -> bool:
+        return any(control[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
 
     def marker(lane: int) -> Callable[[int], None] | None:
         return _marker(control, place + lane * LANE_SPAN) if station.watched else None
 
-    return Desk(take, send, slots_of(station.arena), lambda ticket: ticket.epoch != control[EPOCH], marker)
+    def is_cancelled(ticket: Ticket) -> bool:
+        return bool(ticket.epoch != control[EPOCH])
+
+    return Desk(take, send, slots_of(station.arena), is_cancelled, _end_process, marker)
+
+
+def _end_process(error: BaseException) -> None:
+    code = error.code if isinstance(error, SystemExit) else 1
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _mark(control: Any, place: int, ticket: Ticket) -> None:
@@ -184,16 +199,19 @@ def _mark(control: Any, place: int, ticket: Ticket) -> None:
 
 
 def _marker(control: Any, place: int) -> Callable[[int], None]:
-    def mark(row: int) -> None:
+    def mark(row: int) -> None:  # -1: none, while batches are collated or a pause is made
+        control[place + ROW] = 0
         control[place + SINCE] = time.monotonic_ns()  # one clock for all processes of a machine
         control[place + ROW] = row + 1
 
     return mark
 
 
-def _resident_bytes() -> int:
+def _private_bytes() -> int:
+    """Memory that only this process holds: slots that it has written to are everybody's."""
     with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * mmap.PAGESIZE
+        _, resident, shared, *_ = map(int, file.read().split())
+    return (resident - shared) * mmap.PAGESIZE
 
 
 def _async_take(station: Station, desk: Desk) -> Callable[[], Any]:

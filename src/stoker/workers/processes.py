@@ -24,7 +24,7 @@ from typing import Any
 
 from stoker.contracts import Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
-from stoker.slots import Arena
+from stoker.slots import Arena, own_fork
 from stoker.workers.main import (
     EPOCH,
     FIRST,
@@ -37,7 +37,7 @@ from stoker.workers.main import (
     write_note,
 )
 from stoker.workers.parcel import Parcel
-from stoker.workers.recovery import Given, Recovery
+from stoker.workers.recovery import Given, Held, Recovery
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
 # How long a worker may take to finish what it is doing before it is ended, as in torch's loader.
@@ -72,6 +72,9 @@ class ProcessCrew:
         self._parcel = Parcel(job)
         self._states: list[Any] = list(staff.states) or [None] * staff.processes
         self._recovery = Recovery(staff.options)
+        self._alone: deque[tuple[int, int]] = deque()  # tickets that are sent one row at a time: one of them kills
+        self._alone_now: tuple[int, int] = (-1, -1)
+        self._quiet_before = False
         self._pipes = _Pipes(len(self._unsent))
         self.workers: list[Any] = []
         self._close = weakref.finalize(self, _close, os.getpid(), arena, self._pipes, self.workers, self._parcel)
@@ -89,6 +92,8 @@ class ProcessCrew:
             self._hear_from_all()
 
     def begin_epoch(self, note: EpochNote) -> int:
+        if self._epoch:  # a worker that is replaced from now on begins the new epoch, not the end of the old one
+            self._states = [None] * self._staff.processes
         self._epoch += 1
         write_note(self._arena.control, note)
         self._arena.control[EPOCH] = self._epoch
@@ -134,42 +139,83 @@ class ProcessCrew:
             if not worker.is_alive():
                 reports += self.collect()  # what it wrote before it died
                 reports += self._replace(number, worker)
-        if not reports and self._recovery.looking and self._is_quiet():
-            self._send_again(list(self._outstanding))
+        if not reports and self._recovery.looking:
+            reports = self._look_for_lost()
+        return reports
+
+    def _look_for_lost(self) -> list[Report]:
+        """Send again what nobody has: seen twice, because a ticket may be between the pipe and the note of it."""
+        quiet = self._is_quiet() and self._quiet_before
+        self._quiet_before = self._is_quiet()
+        reports = self.collect()  # what was written while looking
+        if quiet and not reports:
+            self._send_again([key for key in self._outstanding if key not in self._alone])
             self._recovery.looking = False
         return reports
 
     def _replace(self, number: int, worker: Any) -> list[Report]:
         """A worker is gone: start another in its seat, which takes over what it held, or give up."""
-        lanes = [LANES_AT + (number * self._staff.lanes + lane) * LANE_SPAN for lane in range(self._staff.lanes)]
-        held = [(place, given) for place in lanes if (given := self._held_at(place)) is not None]
+        held = self._held_by(number)
         if not self._recovery.may_replace(worker.exitcode):
-            raise self._obituary(number, worker, [given.ticket for _, given in held])
-        reports, again = [], []
-        for place, given in held:
-            row = self._arena.control[place + ROW] - 1
-            verdict = self._recovery.verdict(given.ticket, row, worker.exitcode, place)
-            self._arena.control[place] = 0
-            if verdict is None:
-                again.append((given.ticket.order, given.ticket.start))
-            else:
-                del self._outstanding[given.ticket.order, given.ticket.start]
-                reports.append(self._bad_sample(given, row, number, verdict))
-        if self._staff.private:
-            self._pipes.renew(number)
-            self._unsent[number].clear()
-            again = [key for key, given in self._outstanding.items() if given.pipe == number]
-        else:
-            self._recovery.looking = True  # a ticket may have been taken and not noted when the worker died
+            raise self._obituary(number, worker, [one.ticket for one in held])
+        at_hand = [one for one in held if one.row >= 0]
+        reports = []
+        for one in held:
+            self._arena.control[one.place] = 0
+            error = self._recovery.verdict(one, len(at_hand) <= 1, worker.exitcode)
+            if error is not None:
+                del self._outstanding[one.ticket.order, one.ticket.start]
+                reports.append(self._bad_sample(one, number, error))
+        again = self._lost_with(number, held)
+        if len(at_hand) > 1:  # who of them it was shows when each is loaded alone
+            self._alone.extend(again)
+            again = []
+        self._recovery.replaced()
         self._recovery.pause()
         self.workers[number] = self._start(number)
         self._poll = self._make_poll()
         self._send_again(again)
+        self._send_one_alone()
         return reports
 
-    def _bad_sample(self, given: Given, row: int, number: int, error: RemoteError) -> Report:
+    def _lost_with(self, number: int, held: list[Held]) -> list[tuple[int, int]]:
+        """The tickets that have to be sent again."""
+        if not self._staff.private:
+            self._recovery.looking = True  # one may have been taken and not noted when the worker died
+            return [key for one in held if (key := (one.ticket.order, one.ticket.start)) in self._outstanding]
+        self._pipes.renew(number)
+        self._unsent[number].clear()
+        return [key for key, given in self._outstanding.items() if given.pipe == number and key not in self._alone]
+
+    def _send_one_alone(self) -> None:
+        """Send the next suspect, one row, once the last was answered: nobody else is at hand in that process then."""
+        self._alone = deque(key for key in self._alone if key in self._outstanding)
+        if not self._alone or self._alone_now in self._outstanding:
+            return
+        self._alone_now = key = self._alone.popleft()
+        given = self._outstanding[key]
+        rest = given.ticket
+        if rest.ask is Ask.ROWS and rest.stop - rest.start > 1:
+            first = replace(rest, stop=rest.start + 1, keys=rest.keys[:1])
+            rest = replace(rest, start=rest.start + 1, keys=rest.keys[1:])
+            self._outstanding[key] = Given(first, given.pipe)
+            self._outstanding[rest.order, rest.start] = Given(rest, given.pipe)
+            self._alone.appendleft((rest.order, rest.start))
+        self._send_again([key])
+
+    def _held_by(self, number: int) -> list[Held]:
+        """What the lanes of a worker were doing, as far as they noted it."""
+        control, lanes = self._arena.control, self._staff.lanes
+        if self._staff.coroutines:  # any of those it was given
+            given_to = [given for given in self._outstanding.values() if given.pipe == number]
+            return [Held(LANES_AT, given.ticket, -1, number) for given in given_to]
+        places = [LANES_AT + (number * lanes + lane) * LANE_SPAN for lane in range(lanes)]
+        found = [(place, self._held_at(place)) for place in places]
+        return [Held(place, given.ticket, control[place + ROW] - 1, given.pipe) for place, given in found if given]
+
+    def _bad_sample(self, held: Held, number: int, error: RemoteError) -> Report:
         """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
-        ticket = given.ticket
+        ticket, row = held.ticket, held.row
         payload = FailedRows([(row, error)])
         if ticket.ask is not Ask.ROWS:
             return Report(ticket.order, Answer.FAILED, ticket.start, ticket.stop, number, payload=payload)
@@ -177,7 +223,7 @@ class ProcessCrew:
             if start < stop:
                 keys = ticket.keys[start - ticket.start : stop - ticket.start]
                 part = replace(ticket, start=start, stop=stop, keys=keys)
-                self._outstanding[part.order, part.start] = Given(part, given.pipe)
+                self._outstanding[part.order, part.start] = Given(part, held.pipe)
         return Report(ticket.order, Answer.FAILED, row, row + 1, number, payload=payload)
 
     def _send_again(self, keys: list[tuple[int, int]]) -> None:
@@ -196,6 +242,11 @@ class ProcessCrew:
 
     def _held_at(self, place: int) -> Given | None:
         return self._outstanding.get((self._arena.control[place] - 1, self._arena.control[place + FIRST]))
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were started in the place of others."""
+        return self._recovery.restarts
 
     def close(self) -> None:
         self._close()
@@ -217,7 +268,8 @@ class ProcessCrew:
             staff.options.worker_max_bytes,
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
-        _start_with_hint(worker, staff.context)
+        with own_fork():
+            _start_with_hint(worker, staff.context)
         return worker
 
     def _hear_from_all(self) -> None:
@@ -234,18 +286,26 @@ class ProcessCrew:
                     raise report.payload.to_exception()
 
     def collect(self) -> list[Report]:
+        if not self._close.alive:
+            return []
         try:
             records = os.read(self._pipes.report_reader, _READ_BYTES)
         except BlockingIOError:
             return []
-        reports = self._reports.decode(records)
+        reports = [report for report in self._reports.decode(records) if self._is_awaited(report)]
         for report in reports:
-            self._outstanding.pop((report.order, report.start), None)
             self._recovery.heard()
             state = getattr(report.payload, "state", None)
             if state is not None:
                 self._states[report.worker] = state
         return reports
+
+    def _is_awaited(self, report: Report) -> bool:
+        """Whether this answers something that was asked; a ticket that was sent twice is answered once."""
+        known = self._outstanding.pop((report.order, report.start), None) is not None
+        if known and self._alone:
+            self._send_one_alone()
+        return known
 
     def _make_poll(self) -> select.poll:
         poll = select.poll()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.contracts import Ticket, Workers
-from stoker.errors import RemoteError, describe_exit
+from stoker.errors import RemoteError, WorkerDied, describe_exit
 from stoker.workers.main import LANE_SPAN, LANES_AT, ROW, SINCE, TOO_LARGE
 
 _LOOK_S = 0.2  # a guess: how often to look for a ticket that a dying worker may have taken unseen
@@ -31,6 +31,16 @@ class Given:
     pipe: int
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a lane was doing when its process ended."""
+
+    place: int  # of the lane in the control room
+    ticket: Ticket
+    row: int  # at hand; -1: none was begun
+    pipe: int
+
+
 @dataclass
 class Recovery:
     """Remembers deaths, and decides."""
@@ -39,9 +49,9 @@ class Recovery:
     looking: bool = False  # a shared ticket may have got lost: look now and then until all is accounted for
     restarts: int = 0
     sleep: Callable[[float], None] = time.sleep
-    _deaths: Counter[tuple[int, int]] = field(default_factory=Counter)  # by (epoch, position)
+    _deaths: Counter[tuple[int, int, str]] = field(default_factory=Counter)  # by (epoch, position, index)
     _in_a_row: int = 0  # deaths since anything was last heard
-    _stuck_at: set[int] = field(default_factory=set)  # lanes whose sample was past its time when its worker was ended
+    _stuck: set[tuple[int, int, int]] = field(default_factory=set)  # (lane, order, row) that were past their time
 
     def heard(self) -> None:
         self._in_a_row = 0
@@ -56,39 +66,49 @@ class Recovery:
         """Whether a worker that ended like this is replaced."""
         if exit_code == TOO_LARGE and self.options.worker_max_bytes is not None:
             return True
-        if self.options.on_death != "restart" and not self._stuck_at:
+        if self.options.on_death != "restart" and not self._stuck:
             return False
         self.restarts += 1
         return self.restarts <= self.options.max_restarts
 
     def advice(self) -> str:
         """What to say beside an obituary."""
-        if self.options.on_death == "restart":
+        if self._stuck or self.options.on_death == "restart":
             return f" All {self.options.max_restarts} restarts are used up: see Workers(max_restarts=…)."
         return ' To survive such deaths: workers=stoker.Workers(on_death="restart").'
 
-    def verdict(self, ticket: Ticket, row: int, exit_code: int | None, place: int) -> RemoteError | None:
-        """The error of the sample at hand, if it is to blame; None to try it again."""
-        if row < 0 or ticket.keys is None:
-            return None  # nothing was begun, or an iterable dataset, which cannot go on without its sample
-        if place in self._stuck_at:
-            self._stuck_at.discard(place)
-            return _remote("TimeoutError", TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
-        where = (ticket.epoch, ticket.position + row)
+    def verdict(self, held: Held, alone: bool, exit_code: int | None) -> RemoteError | None:
+        """The error of the sample at hand, if it is to blame; None to try it again.
+
+        `alone` says that no other sample of the same process was at hand, which could as well have ended it.
+        """
+        ticket, row = held.ticket, held.row
+        if row < 0 or ticket.keys is None or exit_code == TOO_LARGE:
+            return None  # nothing was begun; or an iterable dataset, which cannot go on without; or nobody's fault
+        if self._stuck:
+            if (held.place, ticket.order, row) not in self._stuck:
+                return None  # its process was ended for the sake of another sample
+            return _remote(TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
+        if not alone:
+            return None
+        where = (ticket.epoch, ticket.position + row, str(ticket.keys[row - ticket.start]))
         self._deaths[where] += 1
         if self._deaths[where] < _DEATHS_OF_A_BAD_SAMPLE:
             return None
-        text = f"two workers died loading it; the last one {describe_exit(exit_code)}"
-        return _remote("WorkerDied", RuntimeError, text)
+        return _remote(WorkerDied, f"two workers died loading it; the last one {describe_exit(exit_code)}")
+
+    def replaced(self) -> None:
+        """The worker that was ended is gone, and another in its seat."""
+        self._stuck.clear()
 
     def stuck(self, control: Any, lanes: Iterable[int], now_ns: int) -> set[int]:
-        """The workers (by their first lane's number) that hold a sample past its time."""
+        """The workers that hold a sample past its time."""
         limit_s = self.options.sample_timeout_s
         if limit_s is None:
             return set()
         busy = [place for place in lanes if control[place] and control[place + ROW]]
         late = [place for place in busy if now_ns - control[place + SINCE] > limit_s * 1e9]
-        self._stuck_at.update(late)
+        self._stuck.update((place, control[place] - 1, control[place + ROW] - 1) for place in late)
         per_worker = max(1, self.options.lanes) * LANE_SPAN
         return {(place - LANES_AT) // per_worker for place in late}
 
@@ -103,5 +123,5 @@ class Recovery:
         return min(ends) if ends else None
 
 
-def _remote(name: str, kind: type[BaseException], text: str) -> RemoteError:
-    return RemoteError(kind, name, f"{name}: {text}\n", "in a DataLoader worker process")
+def _remote(kind: type[BaseException], text: str) -> RemoteError:
+    return RemoteError(kind, kind.__name__, f"{kind.__name__}: {text}\n", "in a DataLoader worker process")

@@ -30,8 +30,10 @@ class ThreadCrew:
         self._lanes = lanes
         job.open(None, state)
         desk = Desk(self._take, self._send, slots_of(arena), self._is_cancelled)
-        if coroutines:
-            thread = threading.Thread(target=self._run_loop, args=(desk,), name="stoker-coroutines", daemon=True)
+        self._loop = asyncio.new_event_loop() if coroutines else None
+        self._awaited: asyncio.Queue[Ticket | None] = asyncio.Queue()
+        if self._loop is not None:
+            thread = threading.Thread(target=self._run, args=(self._loop, desk), name="stoker-coroutines", daemon=True)
             thread.start()
             self._threads = [thread]
         else:
@@ -43,7 +45,7 @@ class ThreadCrew:
         return self._epoch
 
     def submit(self, ticket: Ticket, worker: int | None = None) -> None:
-        self._tickets.put(ticket)
+        self._put(ticket)
 
     def flush(self) -> None:
         """Tickets are where they are needed already."""
@@ -61,7 +63,7 @@ class ThreadCrew:
     def close(self) -> None:
         self._epoch += 1  # whatever is still queued is cancelled
         for _ in range(self._lanes):
-            self._tickets.put(None)
+            self._put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(_PATIENCE_S)
@@ -75,8 +77,14 @@ class ThreadCrew:
     def _is_cancelled(self, ticket: Ticket) -> bool:
         return ticket.epoch != self._epoch
 
-    def _run_loop(self, desk: Desk) -> None:
-        async def take() -> Ticket | None:
-            return await asyncio.get_running_loop().run_in_executor(None, self._tickets.get)
+    def _put(self, ticket: Ticket | None) -> None:
+        if self._loop is None:
+            self._tickets.put(ticket)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._awaited.put_nowait, ticket)
 
-        asyncio.run(serve_async(self._job, desk, self._lanes, take))
+    def _run(self, loop: asyncio.AbstractEventLoop, desk: Desk) -> None:
+        try:
+            loop.run_until_complete(serve_async(self._job, desk, self._lanes, self._awaited.get))
+        finally:
+            loop.close()

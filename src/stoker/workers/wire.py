@@ -1,4 +1,4 @@
-"""Tickets and reports between processes: records of 64 bytes in pipes, everything larger in the arena.
+"""Tickets and reports between processes: records of 80 bytes in pipes, everything larger in the arena.
 
 A pipe keeps records whole: writes of up to PIPE_BUF bytes are atomic, and readers that ask for one record at a time
 take turns, so a ticket pipe is a queue that any number of workers may read, with no lock that a killed worker could
@@ -19,9 +19,10 @@ import numpy as np
 from stoker.contracts import Answer, Ask, Report, Ticket
 from stoker.slots import Arena
 
-RECORD = 64
-_TICKET = struct.Struct("<qqqqiiiib15x")  # order, position, epoch, keys, slot, start, stop, rows, ask
-_REPORT = struct.Struct("<qqqqqiiiihb5x")  # order, bytes, layout, busy, note, start, stop, slot, rows, worker, answer
+RECORD = 80
+_TICKET = struct.Struct("<qqqqiiiib31x")  # order, position, epoch, keys, slot, start, stop, rows, ask
+# order, bytes, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer
+_REPORT = struct.Struct("<qqqqqqiiiihhb11x")
 _NO_KEYS = -1
 
 
@@ -60,14 +61,15 @@ class TicketCode:
             self._arena.write_keys(ticket.slot, ticket.start * 8, data)
             return len(data)
         data = pickle.dumps(keys, 5)
-        self._arena.write_note(ticket.slot, ticket.start, ticket.rows, data)
+        self._arena.write_note(ticket.slot, ticket.start, ticket.rows, data, ticket.stop - ticket.start)
         return _NO_KEYS - 1 - len(data)
 
     def _load_keys(self, ticket: Ticket, size: int) -> Any:
         if size == _NO_KEYS:
             return None
         if size >= 0:
-            return np.frombuffer(self._arena.read_keys(ticket.slot, ticket.start * 8, size), np.int64)
+            # A copy, because torch warns of arrays over bytes, which cannot be written.
+            return np.frombuffer(self._arena.read_keys(ticket.slot, ticket.start * 8, size), np.int64).copy()
         return pickle.loads(self._arena.read_note(ticket.slot, ticket.start, ticket.rows, _NO_KEYS - 1 - size))
 
 
@@ -81,26 +83,29 @@ class ReportCode:
         """A record for the pipe; the payload goes into the notes of the run."""
         note = b"" if report.payload is None else pickle.dumps(report.payload, 5)
         if note:
-            self._arena.write_note(slot, report.start, rows, note)
+            self._arena.write_note(slot, report.start, rows, note, report.stop - report.start)
         return _REPORT.pack(
             report.order,
             report.size_bytes,
             report.layout,
             report.busy_ns,
+            report.began_ns,
             len(note),
             report.start,
             report.stop,
             slot,
             rows,
             report.worker,
+            report.lane,
             report.answer,
         )
 
     def decode(self, records: bytes) -> list[Report]:
         """All reports in `records`."""
         reports = []
-        for order, size, layout, busy, note, start, stop, slot, rows, worker, answer in _REPORT.iter_unpack(records):
-            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy)
+        for fields in _REPORT.iter_unpack(records):
+            order, size, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer = fields
+            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane)
             if note:
                 report.payload = pickle.loads(self._arena.read_note(slot, start, rows, note))
             reports.append(report)
