@@ -16,10 +16,10 @@ import numpy as np
 from stoker.batches.careful import Careful
 from stoker.batches.collate import leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, gather_small, plain_indices
-from stoker.batches.job import Style, load_run, plain_keys, run_of
+from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Layout, Misfit, learn, rebuild
 from stoker.batches.rows import read_columns, write_rows
-from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness
+from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, Run
 from stoker.slots import SlotPool
 
 Replace = Callable[[list[Any], int, int, int, Any], Any]
@@ -60,7 +60,8 @@ class InlineBatches:
             samples = self._carefully(plain_keys(keys), position, note, replace)
             if not samples:
                 return DROPPED
-        return self.of_item(samples[0]) if self._style.single else self.of_samples(samples)
+        run = Run(iter(()), 0, position, note)
+        return self.of_item(samples[0], run) if self._style.single else self.of_samples(samples, run)
 
     def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> list[Any]:
         """Load samples of which some may fail; `replace` says what to load in their place."""
@@ -86,18 +87,18 @@ class InlineBatches:
         finally:
             CURRENT_RUN.reset(token)
 
-    def of_item(self, item: Any) -> Any:
+    def of_item(self, item: Any, run: Run) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""
-        return self._style.collate(item)
+        return collate_run(self._style, item, run, self._randomness)
 
-    def of_samples(self, samples: list[Any]) -> Any:
+    def of_samples(self, samples: Any, run: Run) -> Any:
         """The batch of these samples."""
-        if self._style.as_rows and samples:
+        if self._style.as_rows and type(samples) is list and samples:
             try:
                 return self._rows(samples)
             except Misfit:
                 pass
-        return self._style.collate(samples)
+        return collate_run(self._style, samples, run, self._randomness)
 
     def _rows(self, samples: list[Any]) -> Any:
         if self._layout is not None:

@@ -100,7 +100,9 @@ def take_next(iterator: Iterator[Any], count: int) -> list[Any]:
 def _walk_again(iterator: Iterator[Any], batches: int, batch_size: int) -> None:
     told = time.monotonic()
     for batch in range(batches):
-        take_next(iterator, batch_size)
+        if not take_next(iterator, batch_size):
+            log.warning("resuming: the iterable dataset ended after %d of the %d batches read before", batch, batches)
+            return
         if time.monotonic() - told > _PATIENCE_S:
             told = time.monotonic()
             log.warning("resuming: %d of %d batches of the iterable dataset read again", batch + 1, batches)

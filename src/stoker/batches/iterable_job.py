@@ -42,7 +42,7 @@ class IterableJob(MapJob):
         if samples is None:
             return self._report(ticket, Answer.END, payload=Payload(state=self._state()))
         if self.style.single:
-            return self._pack(ticket, slot, self.style.collate(samples[0]))
+            return self._pack(ticket, slot, self._collate(ticket, samples[0]))
         ticket.rows = ticket.stop = len(samples)
         return self._finish(ticket, slot, samples)
 

@@ -72,7 +72,7 @@ class EpochBox:
 class Style:
     """How samples become batches."""
 
-    collate: Callable[[Any], Any]
+    collate: Callable[[Any], Any] | None  # None: torch's default, in a worker that may not have imported torch
     as_rows: bool  # collate is torch's default: rows may be written straight into the slot
     single: bool = False  # batch_size=None: a key gives the whole batch, `collate` converts it
 
@@ -177,23 +177,23 @@ class MapJob:
         if ticket.ask is Ask.ROWS:
             return self._write(ticket, slot, samples)
         if self.style.single:
-            return self._pack(ticket, slot, self.style.collate(samples[0]))
+            return self._pack(ticket, slot, self._collate(ticket, samples[0]))
         if self.style.as_rows:
             try:
                 return self._write(ticket, slot, samples)
             except Misfit:
-                # In the training process torch's own function decides dtypes and strides as the user expects.
-                return self._pack(ticket, slot, (self.style.collate if self.in_process else collate_plainly)(samples))
-        return self._pack(ticket, slot, self.style.collate(samples))
+                pass
+        return self._pack(ticket, slot, self._collate(ticket, samples))
+
+    def _collate(self, ticket: Ticket, samples: Any) -> Any:
+        run = Run(iter(()), 0, ticket.position, self._box.note)
+        return collate_run(self.style, samples, run, self.randomness)
 
     def _odd(self, ticket: Ticket, slot: MapSlot, samples: Any) -> Report:
         """`__getitems__` gave something else than a list, or more or fewer samples than it was asked for."""
         if ticket.ask is Ask.ROWS:
             raise Misfit
-        if not self.style.as_rows:
-            return self._pack(ticket, slot, self.style.collate(samples))
-        batch = (self.style.collate if self.in_process else collate_plainly)(samples)
-        return self._pack(ticket, slot, batch)
+        return self._pack(ticket, slot, self._collate(ticket, samples))
 
     def _partly(self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]) -> Report:
         """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
@@ -345,6 +345,16 @@ def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]
     token = CURRENT_RUN.set(run)
     try:
         return fetch.many(run.keys) if randomness is None else randomness.load(fetch.one, run)
+    finally:
+        CURRENT_RUN.reset(token)
+
+
+def collate_run(style: Style, samples: Any, run: Run, randomness: Randomness | None) -> Any:
+    """Collate a whole batch; what that draws is keyed by the batch's first position."""
+    collate = style.collate or collate_plainly
+    token = CURRENT_RUN.set(run)
+    try:
+        return collate(samples) if randomness is None else randomness.one(collate, samples, run)
     finally:
         CURRENT_RUN.reset(token)
 

@@ -170,7 +170,9 @@ class Assembly:
 
     def _style(self) -> Style:
         parts = self._loader
-        return Style(parts.collate_fn, is_default_collate(parts.collate_fn) and parts.batched, not parts.batched)
+        as_rows = is_default_collate(parts.collate_fn) and parts.batched
+        ships = as_rows and self.workers.processes > 0  # as a reference it would import torch in every worker
+        return Style(None if ships else parts.collate_fn, as_rows, not parts.batched)
 
 
 class _Parts:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler
 
 from stoker.batches import has_state
 from stoker.contracts import Failure, OnError, Workers
@@ -23,11 +23,11 @@ from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
-from stoker.loader.keys import draw_for, state_between_epochs
+from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
 from stoker.loader.passes import BatchIterator
 from stoker.loader.progress import Progress
-from stoker.loader.state import Place, check_same_data, check_step
+from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
 from stoker.loader.stats import Stats, Tally
 from stoker.loader.trace import Trace
 from stoker.order import Order
@@ -126,6 +126,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._latest: weakref.ref[BatchIterator] | None = None
         self._progress: Progress | None = None
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
+        self._is_loaded = False
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
 
@@ -167,21 +168,44 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         check_same_data(place, self._described())
         plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
         check_step(place, plan.per_step if plan is not None else None)
+        self._check_parts(place)
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
-        self._place = place
+        self._place, self._is_loaded = place, True
+
+    def _check_parts(self, place: Place) -> None:
+        """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""
+        if isinstance(self.dataset, IterableDataset) and place.workers is not None:
+            check_iterable_states(place.workers["states"])
+        if is_cuttable(self._index_sampler) and place.position > (place.data.get("length") or 0):
+            raise StateError(f"the state's 'position' is {place.position}, beyond the epoch's end: it was damaged")
+        if not place.batches:
+            return
+        lacking = None
+        if isinstance(self.dataset, IterableDataset) and place.workers is None:
+            lacking = "workers", "where the iterable dataset stood in each worker"
+        elif isinstance(self.sampler, RandomSampler) and place.sampler is None and not place.drawn:
+            lacking = "drawn", "what the epoch's order was drawn from"
+        if lacking is not None:
+            raise StateError(
+                f"the state is of the middle of an epoch but has no {lacking[0]!r}: {lacking[1]} is missing, and going "
+                "on would repeat or lose samples. Use a whole state; a checkpoint that only fills in keys which a new "
+                "loader's state has should store json.dumps(loader.state_dict()) instead."
+            )
 
     def _next_place(self) -> Place:
         """Where the pass that begins now starts."""
         place, self._place = self._place, None
         if place is None:
-            epoch = self._progress.place.epoch + 1 if self._progress is not None else 0
-            place = self._described(epoch)
-            if isinstance(self.sampler, OrderPlan) and self.sampler.epoch > epoch:
+            place = self._described(self._progress.place.epoch + 1 if self._progress is not None else 0)
+        if not self._is_loaded:
+            place.sampler = None  # the sampler stands where it stands
+            if isinstance(self.sampler, OrderPlan) and self.sampler.was_told:
                 place.epoch = self.sampler.epoch  # a trainer has called set_epoch
+        self._is_loaded = False
         if isinstance(self.sampler, OrderPlan):
-            self.sampler.epoch = place.epoch
+            self.sampler.begin(place.epoch)
         return place
 
     def _draw_ahead(self) -> Place:
@@ -192,7 +216,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         place.base_seed = last.place.base_seed if keeps and last is not None else self._draw_base_seed()
         drawn_from = self.sampler if type(self._index_sampler) is BatchSampler else self._index_sampler
         place.drawn = draw_for(drawn_from)
-        place.sampler = state_between_epochs(drawn_from)
+        place.sampler = state_between_epochs(drawn_from, last.place.sampler if last is not None else None)
         if last is not None:  # after the draws: a dataset's state may hold torch's generator
             place.workers = last.surviving_workers()
         return place
@@ -207,7 +231,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             order = {**plan.order.describe(), "samples": plan.order.n, "per_step": plan.per_step}
             order = json.loads(json.dumps(order, default=int))  # NumPy's numbers become Python's
         else:  # torch's samplers: at least their kind has to be the same
-            order = {"sampler": type(self.sampler).__name__}
+            own = self.batch_size is None and self.batch_sampler is not None
+            order = {"sampler": type(self.batch_sampler if own else self.sampler).__name__}
         return Place(epoch=epoch, data=data, order=order)
 
     def _get_iterator(self) -> Any:
@@ -215,13 +240,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.check_worker_number_rationality()
         elif self.timeout and not _threads_only(self.workers):
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
-        kept = self._place, self._progress
+        kept = self._place, self._progress, self._is_loaded
         try:
             latest = InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
             self._latest = weakref.ref(latest)
             return latest
         except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
-            self._place, self._progress = kept
+            self._place, self._progress, self._is_loaded = kept
             raise
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stoker.batches import DROPPED, has_state
+from stoker.contracts import Run
+from stoker.errors import StateError
 from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.passes import BatchIterator
 from stoker.order import sample_key
@@ -29,7 +31,7 @@ class InlineIterator(BatchIterator):
         elif has_state(self._assembly.dataset):
             self._progress.dataset = self._assembly.dataset
             if states[0] is not None:
-                self._assembly.dataset.load_state_dict(states[0])
+                _restore(self._assembly.dataset, states[0])
 
     def _next(self) -> Any:
         if self._keys is None:
@@ -62,6 +64,14 @@ class InlineIterator(BatchIterator):
             raise StopIteration
         self._progress.moved_on(0, None)
         self._tally.loaded(len(samples), 0)
+        run = Run(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:
-            return self._batches.of_item(samples[0])
-        return self._batches.of_samples(samples)
+            return self._batches.of_item(samples[0], run)
+        return self._batches.of_samples(samples, run)
+
+
+def _restore(dataset: Any, state: Any) -> None:
+    try:
+        dataset.load_state_dict(state)
+    except Exception as error:  # the user's code, given what may have been damaged
+        raise StateError(f"the dataset refused its part of the state ({type(error).__name__}: {error})") from error

@@ -160,6 +160,7 @@ class SamplerStream(KeyStream):
         self._group, self._drop_last = group, drop_last
         self._position = start.position
         self._sampler = sampler
+        self._over = False
         self._drawn = dict(start.drawn or {})
         if "generator" in self._drawn:
             sampler.generator.set_state(_decode(self._drawn["generator"]))
@@ -172,8 +173,14 @@ class SamplerStream(KeyStream):
 
     def __next__(self) -> Draw:
         self.drawn()  # as it is before the first key
+        if self._over:
+            raise StopIteration
+        before = self._state()
         keys: list[Any] = self._next_keys()
         at, self._position = self._position, self._position + len(keys)
+        if self._group and len(keys) < self._group and before is not None:
+            # Taking these has exhausted the sampler, whose state may be that of its next epoch already.
+            return Draw(keys, at, self._position, {**before, "ended": True})
         return Draw(keys, at, self._position, self._state())
 
     def _next_keys(self) -> list[Any]:
@@ -202,6 +209,10 @@ class SamplerStream(KeyStream):
             iterator.load_state_dict(place["state"])
         elif place["of"] is None:
             _walk_again(iterator, start.batches if not self._group else start.position)
+        if place.get("ended"):
+            _exhaust(iterator)  # so that the sampler goes through its end, as it did then
+            self._over = start.batches > 0
+            return iter(self._sampler)
         return iterator
 
 
@@ -215,9 +226,16 @@ def draw_for(sampler: Any) -> dict[str, Any]:
     return {}
 
 
-def state_between_epochs(sampler: Any) -> Any:
-    """The state of a sampler that has one, when no epoch is under way."""
+def state_between_epochs(sampler: Any, last: Any) -> Any:
+    """The state of a sampler that has one, when no epoch is under way; `last` is that of the last draw, if any."""
+    if last is not None:
+        return {**last, "ended": True} if last["of"] == "sampler" else None
     return {"of": "sampler", "state": copy.deepcopy(sampler.state_dict())} if has_state(sampler) else None
+
+
+def is_cuttable(index_sampler: Any) -> bool:
+    """Whether the order is torch's sequential one or its plain shuffle, which give each sample once."""
+    return _is_cuttable(index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler)
 
 
 def _is_cuttable(sampler: Any) -> bool:
@@ -240,6 +258,11 @@ def _encode(state: torch.Tensor) -> str:
 
 def _decode(text: str) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())
+
+
+def _exhaust(iterator: Iterator[Any]) -> None:
+    while next(iterator, _NOTHING) is not _NOTHING:
+        pass
 
 
 def _walk_again(iterator: Iterator[Any], count: int) -> None:

@@ -26,7 +26,7 @@ class OrderPlan(DistributedSampler[Any]):
         self.per_step = batch_size * shard.world
         check_division(self.per_step, shard.world)
         self.steps = steps_per_epoch(order.n, self.per_step, shard.world, last)
-        self.epoch = 0
+        self.epoch, self.was_told = 0, False
         # Names that code written for DistributedSampler reads.
         self.num_replicas, self.rank, self.drop_last = shard.world, shard.rank, last == "drop"
 
@@ -41,7 +41,12 @@ class OrderPlan(DistributedSampler[Any]):
             yield from self.order.indices(self.positions(step), self.epoch).tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        """Called by trainers before an epoch; else the loader counts by itself."""
+        self.epoch, self.was_told = epoch, True
+
+    def begin(self, epoch: int) -> None:
+        """An epoch begins."""
+        self.epoch, self.was_told = epoch, False
 
     def positions(self, step: int) -> Numbers:
         """Where in the epoch the samples stand that this rank takes in a step."""

@@ -39,7 +39,10 @@ class Progress:
         if order.worker is not None and order.worker_state is not None:
             self._states[order.worker] = order.worker_state
             self._turn = (order.worker + 1) % len(self._states)
-        self._put(order.batch, order.end, order.sampler_state)
+        if order.asked is None:  # of an iterable dataset: batches of workers that have ended leave holes in the numbers
+            self.moved_on(0, None)
+        else:
+            self._put(order.batch, order.end, order.sampler_state)
 
     def handed_over_before(self, batch: int, end: int, sampler_state: Any) -> None:
         """A batch that was given out of turn before the run was resumed has been passed in the stream of keys."""

@@ -21,13 +21,9 @@ class Rounds:
         self._next = 0
 
     def resume(self, workers: dict[str, Any] | None) -> None:
-        """Go on in turn after a resume, without the workers whose iterables had ended."""
-        if workers is None or len(workers["states"]) != len(self._active):
-            return
-        self._next = workers["turn"]
-        for worker, state in enumerate(workers["states"]):
-            if isinstance(state, dict) and state.get("ended") and not state.get("finished"):
-                self._active[worker] = False
+        """Go on in turn after a resume. Workers whose iterables had ended say so again when they are asked."""
+        if workers is not None and len(workers["states"]) == len(self._active):
+            self._next = workers["turn"]
 
     def can_take(self) -> bool:
         """Whether any worker can take a batch now."""

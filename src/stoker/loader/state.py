@@ -98,7 +98,7 @@ def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = No
             "Load the state and draw the batches that are to be left out."
         )
     size = samples_per_step or place.order.get("per_step") or _mean_step(place)
-    end = place.order.get("samples") or place.data.get("length")
+    end = _end_of_epoch(place)
     place.batches += steps
     place.position += steps * size
     if end is not None and place.position > end:
@@ -153,7 +153,10 @@ def _check_parts(place: Place) -> None:
         and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
         "workers": place.workers is not None and not _is_workers(place.workers),
         "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
-        "position": place.position > (place.order.get("samples") or place.data.get("length") or place.position),
+        "data": not isinstance(place.data.get("length"), int | None),
+        "order": not isinstance(place.order.get("samples"), int | None)
+        or not isinstance(place.order.get("per_step"), int | None),
+        "position": place.position > (_end_of_epoch(place) or place.position),
     }
     for name, is_wrong in problems.items():
         if is_wrong:
@@ -163,8 +166,16 @@ def _check_parts(place: Place) -> None:
             )
 
 
+def _end_of_epoch(place: Place) -> int | None:
+    """How many samples an epoch has, where that is known: samplers may repeat samples, or leave some out."""
+    end = place.order.get("samples")
+    if end is None and place.order.get("sampler") == "SequentialSampler":
+        end = place.data.get("length")
+    return end if isinstance(end, int) else None
+
+
 def _is_sampler(sampler: dict[str, Any]) -> bool:
-    return set(sampler) == {"of", "state"} and sampler["of"] in ("iterator", "sampler")
+    return {"of", "state"} <= set(sampler) <= {"of", "state", "ended"} and sampler["of"] in ("iterator", "sampler")
 
 
 def _is_drawn(drawn: dict[str, Any]) -> bool:
@@ -181,7 +192,20 @@ def _is_workers(workers: dict[str, Any]) -> bool:
     count, turn, states = workers["count"], workers["turn"], workers["states"]
     if type(count) is not int or type(turn) is not int or not 0 <= turn <= max(0, count - 1):
         return False
-    return len(states) == max(1, count) and all(state is None or isinstance(state, dict) for state in states)
+    return len(states) == max(1, count) and all(isinstance(state, dict | None) for state in states)
+
+
+def check_iterable_states(states: list[Any]) -> None:
+    """Refuse places of an iterable dataset's iterators that no worker would have told."""
+    for worker, state in enumerate(states):
+        if state is None:
+            continue
+        whole = {"batches", "ended", "dataset", "iterator"} <= set(state)
+        if not whole or type(state["batches"]) is not int or state["batches"] < 0 or type(state["ended"]) is not bool:
+            raise StateError(
+                f"the state's place of worker {worker} is nothing that a worker would have told: {state!r:.200}. It was "
+                "damaged or edited wrongly: use an earlier checkpoint, or put it right."
+            )
 
 
 def _mean_step(place: Place) -> int:

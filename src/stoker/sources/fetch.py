@@ -60,11 +60,13 @@ class SubsetFetch(MapFetch):
     """Samples of torch's `Subset` over a dataset without `__getitems__`: one by one, so that each knows its place."""
 
     def one(self, key: Any) -> Any:
-        return self.dataset.dataset[self.dataset.indices[key]]
+        dataset = self.dataset
+        while type(dataset) is type(self.dataset):  # a subset of a subset of …
+            dataset, key = dataset.dataset, dataset.indices[key]
+        return dataset[key]
 
     def many(self, keys: Iterator[Any]) -> list[Any]:
-        dataset, indices = self.dataset.dataset, self.dataset.indices
-        return [dataset[indices[key]] for key in keys]
+        return [self.one(key) for key in keys]
 
 
 def fetch_for(dataset: Any, batched: bool = True) -> MapFetch:
@@ -86,7 +88,9 @@ def _is_plain_subset(dataset: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or type(dataset) is not torch.utils.data.Subset:
         return False
-    return getattr(dataset.dataset, "__getitems__", None) is None
+    while type(dataset) is torch.utils.data.Subset:
+        dataset = dataset.dataset
+    return getattr(dataset, "__getitems__", None) is None
 
 
 def is_async(dataset: Any) -> bool:

@@ -87,8 +87,10 @@ def worker_main(station: Station) -> None:
     gc.freeze()  # what was inherited by fork stays shared: the collector would write into every object's header
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
+    identity = Identity(station.seat, station.parcel.content.dataset)
+    identity.assume()
     job = _open_job(station)
-    desk = _desk(station, job)
+    desk = _desk(station, job, identity)
     lanes = station.seat.lanes
     if station.coroutines:
         asyncio.run(serve_async(job, desk, lanes, _async_take(station, desk)))
@@ -101,8 +103,6 @@ def worker_main(station: Station) -> None:
 
 def _open_job(station: Station) -> Job:
     job: Job = station.parcel.content
-    identity = Identity(station.seat, job.dataset)
-    identity.assume()
     try:
         if station.init_fn is not None:
             station.init_fn(station.seat.id)
@@ -141,7 +141,7 @@ class FailedJob:
         return self.run(ticket, slot)
 
 
-def _desk(station: Station, job: Job) -> Desk:
+def _desk(station: Station, job: Job, identity: Identity) -> Desk:
     control, code, answers = station.arena.control, TicketCode(station.arena), ReportCode(station.arena)
     place = LANES_AT + station.seat.id * station.seat.lanes * LANE_SPAN
     epoch = 0
@@ -156,6 +156,7 @@ def _desk(station: Station, job: Job) -> Desk:
             _mark(control, place + lane * LANE_SPAN, ticket)
         if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
             epoch = ticket.epoch
+            identity.meet_torch()  # it may have been imported since
             job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
         return ticket
 
