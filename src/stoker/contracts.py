@@ -350,7 +350,10 @@ class Order:
     misfit: bool = False
     cancelled: bool = False
     failed: list[tuple[int, int, Any]] = field(default_factory=list)  # (row, worker, RemoteError) of bad samples
-    recorded: list[tuple[Any, int, int, Any]] = field(default_factory=list)  # (index, position, worker, RemoteError)
+    dropped: set[int] = field(default_factory=set)  # rows that are left out when the batch is handed over
+    recorded: list[tuple[Any, int, int | None, Any]] = field(
+        default_factory=list
+    )  # (index, position, worker, RemoteError)
     asked: Any = None  # the keys as they were drawn, before bad samples were replaced
     empty: bool = False  # all its rows were dropped
     attempts: dict[int, int] = field(default_factory=dict)  # how many samples were tried for a row

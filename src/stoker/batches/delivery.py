@@ -39,7 +39,11 @@ class Delivery:
             return self._unpack(order, first)
         layout = self._layouts[order.layout]
         memory = self._memory(order)
-        return rebuild(layout.tree, read_columns(layout, memory, order.rows, _loose(layout, order)))
+        columns = read_columns(layout, memory, order.rows, _loose(layout, order))
+        if order.dropped:
+            kept = [row for row in range(order.rows) if row not in order.dropped]
+            columns = [column if isinstance(column, list) else column[kept] for column in columns]
+        return rebuild(layout.tree, columns)
 
     def _unpack(self, order: Order, payload: Payload) -> Any:
         if payload.packed is None:

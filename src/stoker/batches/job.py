@@ -198,7 +198,12 @@ class MapJob:
     def _partly(self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]) -> Report:
         """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
         if ticket.ask is not Ask.ROWS:
-            return self._report(ticket, Answer.FAILED, payload=Payload(failed=failed))
+            good = [sample for sample in samples if type(sample) is not Failed]
+            if self.on_error.action != "drop" or not good or self.style.single:
+                return self._report(ticket, Answer.FAILED, payload=Payload(failed=failed))
+            report = self._finish(dataclasses.replace(ticket, stop=len(good), rows=len(good)), slot, good)
+            report.payload = dataclasses.replace(report.payload or Payload(), failed=failed)
+            return report
         report = self._report(ticket, Answer.DONE)
         loose: list[tuple[int, Any]] = []
         for row, sample in enumerate(samples, ticket.start):

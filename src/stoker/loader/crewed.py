@@ -43,7 +43,6 @@ class CrewedIterator(BatchIterator):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._timeout_s = loader.timeout or None
-        self._failures = loader._failures
         self._made = 0  # orders so far, over all epochs
         super().__init__(loader)
 
@@ -233,7 +232,10 @@ class CrewedIterator(BatchIterator):
         """Samples of a batch could not be loaded: do what the policy says."""
         failed, order.failed = sorted(order.failed, key=lambda entry: entry[0]), []
         action = self._failures.policy.action
-        order.recorded += [(_key(order, row), order.position + row, worker, error) for row, worker, error in failed]
+        order.recorded += [
+            (_key(order, row), order.position + row, worker if self._workers else None, error)
+            for row, worker, error in failed
+        ]
         if action == "raise":
             order.error = (failed[0][0], failed[0][2])
         elif action == "drop" or not self._refill(order, [row for row, _, _ in failed]):
@@ -266,12 +268,16 @@ class CrewedIterator(BatchIterator):
 
     def _shorten(self, order: Order, rows: set[int]) -> None:
         """Leave rows out of a batch; one that loses all of them is passed over."""
-        order.keys = [key for row, key in enumerate(order.keys) if row not in rows]
-        order.rows = len(order.keys)
-        if order.rows:
-            self._send_again(order)
-        else:
-            order.cancelled = order.empty = True
+        if order.ask is Ask.ROWS:
+            order.dropped |= rows  # the others are in the slot
+            order.empty = len(order.dropped) == order.rows
+        elif not order.payloads:  # the worker could not make the batch without them
+            order.keys = [key for row, key in enumerate(order.keys) if row not in rows]
+            order.rows = len(order.keys)
+            order.empty = order.rows == 0
+            if not order.empty:
+                self._send_again(order)
+        order.cancelled |= order.empty
 
     def _send_again(self, order: Order) -> None:
         order.layout, order.size_bytes, order.misfit = 0, 0, False

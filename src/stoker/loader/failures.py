@@ -38,7 +38,16 @@ class Failures:
     def __init__(self, policy: OnError) -> None:
         self.policy = policy
         self.listed: list[Failure] = []
+        self._before = 0  # failures of earlier epochs
         self.seen = 0  # samples handed over so far, for a budget that is a share
+
+    def begin_epoch(self) -> None:
+        self._before = len(self.listed)
+
+    def check_epoch(self, batches: int) -> None:
+        """An epoch in which nothing at all could be loaded is not an epoch: a disk is gone, or a path is wrong."""
+        if batches == 0 and len(self.listed) > self._before and self.policy.action != "raise":
+            raise TooManyFailures(_too_many(self.listed, "not a whole epoch"), failures=list(self.listed))
 
     def record(self, index: Any, epoch: int, position: int, error: RemoteError, worker: int | None) -> None:
         """Remember one; TooManyFailures past the budget."""
@@ -59,8 +68,8 @@ class Failures:
             raise TooManyFailures(_too_many(self.listed, budget), failures=list(self.listed))
 
 
-def _too_many(failures: list[Failure], budget: int | float) -> str:
-    allowed = f"{budget} samples" if isinstance(budget, int) else f"{budget:.2%} of the samples"
+def _too_many(failures: list[Failure], budget: int | float | str) -> str:
+    allowed = f"{budget:.2%} of the samples" if isinstance(budget, float) else str(budget)
     rows = "\n".join(
         f"  sample {f.index} (epoch {f.epoch}, position {f.position}): {f.error}" for f in failures[-_SHOWN:]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.batches import DROPPED, has_state
 from stoker.contracts import Run
@@ -11,16 +11,9 @@ from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.passes import BatchIterator
 from stoker.order import sample_key
 
-if TYPE_CHECKING:
-    from stoker.loader.dataloader import DataLoader
-
 
 class InlineIterator(BatchIterator):
     """A pass whose batches are made where they are asked for."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._failures = loader._failures
-        super().__init__(loader)
 
     def _start(self) -> None:
         self._batches = self._assembly.inline(self._pool)

@@ -32,6 +32,7 @@ class BatchIterator:
         begun_ns = time.perf_counter_ns()
         self._lock = threading.Lock()
         self._tally, self._trace = loader._tally, loader._trace
+        self._failures = loader._failures
         self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._assembly = Assembly(loader)
         self._pool = self._assembly.pool()
@@ -95,6 +96,7 @@ class BatchIterator:
             self._assembly.has_states,
         )
         self._yielded = 0
+        self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
 
     def _start(self) -> None:
@@ -116,6 +118,7 @@ class BatchIterator:
                 batch = self._next()
             except StopIteration:
                 self._progress.finished = True
+                self._failures.check_epoch(self._yielded)
                 self._tally.ended_ns = time.perf_counter_ns()
                 self._over()
                 raise

@@ -203,8 +203,8 @@ def check_iterable_states(states: list[Any]) -> None:
         whole = {"batches", "ended", "dataset", "iterator"} <= set(state)
         if not whole or type(state["batches"]) is not int or state["batches"] < 0 or type(state["ended"]) is not bool:
             raise StateError(
-                f"the state's place of worker {worker} is nothing that a worker would have told: {state!r:.200}. It was "
-                "damaged or edited wrongly: use an earlier checkpoint, or put it right."
+                f"the state's place of worker {worker} is nothing that a worker would have told: {state!r:.200}. It "
+                "was damaged or edited wrongly: use an earlier checkpoint, or put it right."
             )
 
 

@@ -78,6 +78,7 @@ async def serve_async(job: Job, desk: Desk, lanes: int, take: Callable[[], Await
             report = cancelled_report(ticket) if skip else await job.run_async(ticket, desk.slot(ticket.slot))
             report.began_ns, report.lane = began_ns, lane
             desk.send(lane, ticket, report)
+            del ticket, report  # else an exception in it would keep its traceback, and so the iterator, alive
 
     await asyncio.gather(*map(lane_loop, range(lanes)))
 
