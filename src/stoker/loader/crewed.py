@@ -74,8 +74,8 @@ class CrewedIterator(BatchIterator):
         self._fill()
 
     def _restart(self) -> None:
-        if not self._close.alive:  # after a worker's death, or `close`
-            self._pool = self._assembly.pool()
+        if not self._close.alive or os.getpid() != self._owner_pid:  # after a death, `close`, or in a forked child
+            self._pool, self._owner_pid = self._assembly.pool(), os.getpid()
             self._start()
             return
         for order in list(self._orders.values()):
