@@ -114,11 +114,17 @@ class OnError:
             raise ValueError(f"budget should be at least 0, but got {self.budget}")
 
 
+class Gap(enum.Enum):
+    """Stands for the key of a row that is to be left out: the rows after it keep their positions."""
+
+    GAP = 0
+
+
 @dataclass(frozen=True)
 class Failed:
     """Stands where a sample should be: it could not be loaded, and this is why."""
 
-    error: Any  # a RemoteError
+    error: Any  # a RemoteError; None for a gap, which is known already
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.contracts import Failed, Fetch, OnError, Randomness, Run
+from stoker.contracts import Failed, Fetch, Gap, OnError, Randomness, Run
 from stoker.errors import RemoteError
 
 
@@ -30,6 +30,9 @@ class Careful:
         one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
         samples: list[Any] = []
         for row, key in enumerate(run.keys, first_row):
+            if key is Gap.GAP:
+                samples.append(Failed(None))
+                continue
             self._mark(row)
             try:
                 samples.append(one(key))

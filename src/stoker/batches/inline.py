@@ -65,6 +65,7 @@ class InlineBatches:
 
     def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> list[Any]:
         """Load samples of which some may fail; `replace` says what to load in their place."""
+        keys = list(keys)
         samples = self._try(keys, position, note)
         for row, sample in enumerate(samples):
             attempt = 0

@@ -199,10 +199,12 @@ class MapJob:
         """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
         if ticket.ask is not Ask.ROWS:
             good = [sample for sample in samples if type(sample) is not Failed]
-            if self.on_error.action != "drop" or not good or self.style.single:
-                return self._report(ticket, Answer.FAILED, payload=Payload(failed=failed))
+            new = [(row, error) for row, error in failed if error is not None]
+            if (new and self.on_error.action != "drop") or not good or self.style.single:
+                return self._report(ticket, Answer.FAILED, payload=Payload(failed=new))
+            failed = new
             report = self._finish(dataclasses.replace(ticket, stop=len(good), rows=len(good)), slot, good)
-            report.payload = dataclasses.replace(report.payload or Payload(), failed=failed)
+            report.payload = dataclasses.replace(report.payload or Payload(), failed=failed or None)
             return report
         report = self._report(ticket, Answer.DONE)
         loose: list[tuple[int, Any]] = []

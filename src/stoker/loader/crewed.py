@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from stoker.batches import Delivery, Payload
-from stoker.contracts import Answer, Ask, Order, Report
+from stoker.contracts import Answer, Ask, Gap, Order, Report
 from stoker.errors import RemoteError, TooManyFailures, WorkerTimeout
 from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.keys import Draw
@@ -272,10 +272,10 @@ class CrewedIterator(BatchIterator):
             order.dropped |= rows  # the others are in the slot
             order.empty = len(order.dropped) == order.rows
         elif not order.payloads:  # the worker could not make the batch without them
-            order.keys = [key for row, key in enumerate(order.keys) if row not in rows]
-            order.rows = len(order.keys)
-            order.empty = order.rows == 0
+            order.keys = [Gap.GAP if row in rows else key for row, key in enumerate(order.keys)]
+            order.empty = all(key is Gap.GAP for key in order.keys)
             if not order.empty:
+                order.rows = len(order.keys)
                 self._send_again(order)
         order.cancelled |= order.empty
 

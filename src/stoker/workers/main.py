@@ -144,10 +144,12 @@ class FailedJob:
 def _desk(station: Station, job: Job, identity: Identity) -> Desk:
     control, code, answers = station.arena.control, TicketCode(station.arena), ReportCode(station.arena)
     place = LANES_AT + station.seat.id * station.seat.lanes * LANE_SPAN
-    epoch = 0
+    epoch, leaving = 0, False
 
     def take(lane: int) -> Ticket | None:
         nonlocal epoch
+        if leaving:
+            threading.Event().wait()  # for ever: the last lane that is at work ends the process
         record = os.read(station.tickets.fd, RECORD)  # raises BlockingIOError where lanes are coroutines
         if not record:
             return None
@@ -174,7 +176,9 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         except BrokenPipeError:
             os._exit(0)  # nobody listens any more: the loader was closed
         control[place + lane * LANE_SPAN] = 0
-        if station.max_bytes is not None and _private_bytes() > station.max_bytes and not any_at_work():
+        nonlocal leaving
+        leaving = leaving or (station.max_bytes is not None and _private_bytes() > station.max_bytes)
+        if leaving and not any_at_work():
             os._exit(TOO_LARGE)
 
     def any_at_work() -> bool:

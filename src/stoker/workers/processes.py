@@ -156,13 +156,15 @@ class ProcessCrew:
     def _replace(self, number: int, worker: Any) -> list[Report]:
         """A worker is gone: start another in its seat, which takes over what it held, or give up."""
         held = self._held_by(number)
+        lanes = self._lanes_of(number)
         if not self._recovery.may_replace(worker.exitcode):
             raise self._obituary(number, worker, [one.ticket for one in held])
         at_hand = [one for one in held if one.row >= 0]
-        reports = []
+        reports, stuck = [], self._recovery.was_stuck(lanes)
+        for place in lanes:  # also those whose report came through, and whose mark stayed
+            self._arena.control[place] = 0
         for one in held:
-            self._arena.control[one.place] = 0
-            error = self._recovery.verdict(one, len(at_hand) <= 1, worker.exitcode)
+            error = self._recovery.verdict(one, len(at_hand) <= 1, stuck, worker.exitcode)
             if error is not None:
                 del self._outstanding[one.ticket.order, one.ticket.start]
                 reports.append(self._bad_sample(one, number, error))
@@ -170,7 +172,7 @@ class ProcessCrew:
         if len(at_hand) > 1:  # who of them it was shows when each is loaded alone
             self._alone.extend(again)
             again = []
-        self._recovery.replaced()
+        self._recovery.replaced(lanes)
         self._recovery.pause()
         self.workers[number] = self._start(number)
         self._poll = self._make_poll()
@@ -203,14 +205,18 @@ class ProcessCrew:
             self._alone.appendleft((rest.order, rest.start))
         self._send_again([key])
 
+    def _lanes_of(self, number: int) -> list[int]:
+        """Where the lanes of a worker make their notes."""
+        first = LANES_AT + number * self._staff.lanes * LANE_SPAN
+        return list(range(first, first + self._staff.lanes * LANE_SPAN, LANE_SPAN))
+
     def _held_by(self, number: int) -> list[Held]:
         """What the lanes of a worker were doing, as far as they noted it."""
-        control, lanes = self._arena.control, self._staff.lanes
+        control = self._arena.control
         if self._staff.coroutines:  # any of those it was given
             given_to = [given for given in self._outstanding.values() if given.pipe == number]
             return [Held(LANES_AT, given.ticket, -1, number) for given in given_to]
-        places = [LANES_AT + (number * lanes + lane) * LANE_SPAN for lane in range(lanes)]
-        found = [(place, self._held_at(place)) for place in places]
+        found = [(place, self._held_at(place)) for place in self._lanes_of(number)]
         return [Held(place, given.ticket, control[place + ROW] - 1, given.pipe) for place, given in found if given]
 
     def _bad_sample(self, held: Held, number: int, error: RemoteError) -> Report:
@@ -315,10 +321,15 @@ class ProcessCrew:
         return poll
 
     def _obituary(self, number: int, worker: Any, held: list[Ticket]) -> WorkerDied:
+        stuck = self._recovery.was_stuck(self._lanes_of(number))
+        limit_s = self._staff.options.sample_timeout_s
+        end = (
+            f"was ended because a sample took more than {limit_s} seconds" if stuck else describe_exit(worker.exitcode)
+        )
         text = (
-            f"DataLoader worker (pid {worker.pid}) {describe_exit(worker.exitcode)}. "
+            f"DataLoader worker (pid {worker.pid}) {end}. "
             f"This was worker {number} of {len(self.workers)}, {_describe_held(held)}.\n"
-            f"  {likely_cause(worker.exitcode)}{self._recovery.advice()}"
+            f" {'' if stuck else ' ' + likely_cause(worker.exitcode)}{self._recovery.advice()}"
         )
         return WorkerDied(text, worker=number, pid=worker.pid, exit_code=worker.exitcode, samples=_keys_of(held))
 

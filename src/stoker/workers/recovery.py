@@ -77,15 +77,16 @@ class Recovery:
             return f" All {self.options.max_restarts} restarts are used up: see Workers(max_restarts=…)."
         return ' To survive such deaths: workers=stoker.Workers(on_death="restart").'
 
-    def verdict(self, held: Held, alone: bool, exit_code: int | None) -> RemoteError | None:
+    def verdict(self, held: Held, alone: bool, stuck: bool, exit_code: int | None) -> RemoteError | None:
         """The error of the sample at hand, if it is to blame; None to try it again.
 
-        `alone` says that no other sample of the same process was at hand, which could as well have ended it.
+        `alone` says that no other sample of the same process was at hand, which could as well have ended it; `stuck`
+        that the process was ended because one of its samples was past its time.
         """
         ticket, row = held.ticket, held.row
         if row < 0 or ticket.keys is None or exit_code == TOO_LARGE:
             return None  # nothing was begun; or an iterable dataset, which cannot go on without; or nobody's fault
-        if self._stuck:
+        if stuck:
             if (held.place, ticket.order, row) not in self._stuck:
                 return None  # its process was ended for the sake of another sample
             return _remote(TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
@@ -97,9 +98,13 @@ class Recovery:
             return None
         return _remote(WorkerDied, f"two workers died loading it; the last one {describe_exit(exit_code)}")
 
-    def replaced(self) -> None:
-        """The worker that was ended is gone, and another in its seat."""
-        self._stuck.clear()
+    def was_stuck(self, lanes: Iterable[int]) -> bool:
+        """Whether a worker was ended because one of its lanes was past its time."""
+        return bool({place for place, _, _ in self._stuck} & set(lanes))
+
+    def replaced(self, lanes: Iterable[int]) -> None:
+        """The worker with these lanes is gone, and another will be in its seat."""
+        self._stuck = {entry for entry in self._stuck if entry[0] not in set(lanes)}
 
     def stuck(self, control: Any, lanes: Iterable[int], now_ns: int) -> set[int]:
         """The workers that hold a sample past its time."""
