@@ -27,6 +27,8 @@ bench: $(READY)
 # What takes long or kills things: before a release, and after any change in workers or slots.
 torture: $(READY)
 	$(BIN)/python -m pytest -m "(slow or faults) and not network and not gpu"
+	$(BIN)/python -m tests.faults.torture
+	$(BIN)/python -m tests.faults.outcomes
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -27,7 +27,9 @@ def run(*arguments: str) -> tuple[str, set[str], int]:
     return text, set(loaded.strip("[]\n").replace("'", "").split(", ")), done.returncode
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("demo", "--help"), ("bench", "--help"), ("report", "--help"), ("--version",)]
+)
 def test_answers_without_loading_anything_heavy(arguments: tuple[str, ...]) -> None:
     _text, loaded, status = run(*arguments)
     assert status == 0

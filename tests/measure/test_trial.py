@@ -124,3 +124,22 @@ def test_torch_batches_are_counted_as_arrays_are() -> None:
     torch = pytest.importorskip("torch")
     batch = [torch.zeros(4, 3, 2), torch.zeros(4, dtype=torch.int64)]
     assert (count_samples(batch), count_bytes(batch)) == (4, 4 * 6 * 4 + 32)
+
+
+def test_the_ending_is_called_once_after_the_clock_while_the_iterator_is_held() -> None:
+    clock = HandClock()
+    alive: list[bool] = []
+
+    def batches() -> Iterator[Any]:
+        try:
+            yield from ([np.zeros((4, 2), np.float32)] * 3)
+        finally:
+            alive.append(False)
+
+    def ending() -> None:
+        alive.append(True)
+        clock.move(9.0)
+
+    trial = measure(batches(), clock=clock, limit=2, ending=ending)
+    assert alive == [True, False]
+    assert (trial.batches, trial.seconds) == (2, 0.0)

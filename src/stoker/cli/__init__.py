@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import demo
+from stoker.cli import bench, demo, report
 
 app = typer.Typer(
     name="stoker",
@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # the usual traceback: it can be searched for, and hides nothing
 )
 app.command()(demo.demo)
+app.command()(bench.bench)
+app.command()(report.report)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,10 +2,18 @@
 
 A number in a table or in the documentation is the end of a short chain, and each link is a file here:
 
-    faces       real JPEG files to load, drawn by code       (something to measure)
-    trial       one pass over any loader, timed step by step (measuring it)
-    statistics  many trials to a median, a spread            (judging it)
-    records     findings, raw series, machine facts in JSON  (keeping it)
+    faces, datasets  files to load, drawn by code; simulated loads   (something to measure)
+    targets          what a person names, from words                 (finding it)
+    settings, plan   one configuration; many, taking turns           (what, in which order)
+    trial            one pass over any loader, timed step by step    (measuring it)
+    isolated, watch  the same in a process of its own: memory, CPU   (what it costs)
+    spans            who loaded which batch when                     (for timelines)
+    sweep            a plan, turn by turn                            (all of it)
+    runs             one JSON line a trial                           (keeping it)
+    records          findings of a benchmark, machine facts in JSON  (keeping claims)
+    statistics       a series in a median, a spread                  (judging it)
+    groups           repeats of a setting put together               (judging settings)
+    blame            whose line raised                               (when it fails)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
 measured by the same code. Nothing here imports torch or Pillow before it is needed.
@@ -13,16 +21,27 @@ measured by the same code. Nothing here imports torch or Pillow before it is nee
 
 from __future__ import annotations
 
+from stoker.measure.groups import Group, group
+from stoker.measure.plan import Plan
 from stoker.measure.records import CaseRecord, Finding, Record, load_record, save_record
+from stoker.measure.runs import Run, TrialRecord
+from stoker.measure.settings import Setting, Sweep
 from stoker.measure.statistics import Summary, mean, median, quantile, standard_deviation, summarise
 from stoker.measure.trial import Trial, measure
 
 __all__ = [
     "CaseRecord",
     "Finding",
+    "Group",
+    "Plan",
     "Record",
+    "Run",
+    "Setting",
     "Summary",
+    "Sweep",
     "Trial",
+    "TrialRecord",
+    "group",
     "load_record",
     "mean",
     "measure",

@@ -85,16 +85,26 @@ def measure(
     model: Callable[[Any], object] | None = None,
     clock: Clock = time.perf_counter,
     limit: int | None = None,
+    ending: Callable[[], object] | None = None,
 ) -> Trial:
-    """Time one pass over `loader`, calling `model` on each batch; stop after `limit` batches if given."""
+    """Time one pass over `loader`, calling `model` on each batch; stop after `limit` batches if given.
+
+    `ending` is called after the last clock reading, while the iterator and the last batch are still held: the moment to
+    look at memory and processes.
+    """
     begun_at = clock()
     batches = iter(loader)
     start_s = clock() - begun_at
-    return _take(batches, start_s, model or _no_model, clock, limit)
+    return _take(batches, start_s, model or _no_model, clock, limit, ending)
 
 
 def _take(
-    batches: Iterator[Any], start_s: float, model: Callable[[Any], object], clock: Clock, limit: int | None
+    batches: Iterator[Any],
+    start_s: float,
+    model: Callable[[Any], object],
+    clock: Clock,
+    limit: int | None,
+    ending: Callable[[], object] | None,
 ) -> Trial:
     samples = size_bytes = 0
     waits_s: list[float] = []
@@ -113,6 +123,8 @@ def _take(
         waits_s.append(got_at - asked_at)
         samples += count_samples(batch)
         size_bytes += count_bytes(batch)
+    if ending is not None:
+        ending()
     return Trial(samples, size_bytes, start_s, tuple(waits_s), tuple(models_s), end_s)
 
 

@@ -1,0 +1,250 @@
+"""`stoker bench TARGET…`: how fast is this loaded, with which settings.
+
+Parses the sweep, makes or imports the targets, runs what is left of the plan with a bar that knows the time left, and
+prints the table. Every trial is saved before the next begins, so Ctrl-C loses one trial, and the same command goes on
+where it was. What the numbers mean and how they are taken: `stoker.measure`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stoker.measure.plan import Plan, Turn
+    from stoker.measure.runs import Run, TrialRecord
+    from stoker.measure.settings import Sweep
+    from stoker.measure.targets import Target
+
+T = TypeVar("T")
+_LARGEST_BUILT_IN = 20_000  # samples; an epoch that is longer repeats what is stored anyway
+
+
+def bench(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="module:function that returns a dataset or a loader; a folder of images; or faces, photos, "
+            "preprocessed, simulated, tensors, with parameters as in simulated:sleep_ms=50,samples=1000.",
+        ),
+    ],
+    batch_sizes: Annotated[str, typer.Option(help="Samples a batch, separated by commas.")] = "32",
+    workers: Annotated[str, typer.Option(help="Worker processes; 'auto' lets Stoker choose.")] = "0,1,2,4",
+    lanes: Annotated[str, typer.Option(help="Threads in each worker (Stoker only).")] = "1",
+    prefetch: Annotated[str, typer.Option(help="prefetch_factor; 'default' is the loader's own.")] = "default",
+    pin_memory: Annotated[str, typer.Option(help="'no', 'yes', or 'no,yes'.")] = "no",
+    sleep: Annotated[str, typer.Option(help="Seconds a step of the pretended model takes, or 'none'.")] = "none",
+    loaders: Annotated[str, typer.Option(help="Which loaders: torch, stoker, or both.")] = "torch,stoker",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each setting is measured, taking turns.")] = 5,
+    batches: Annotated[int, typer.Option(min=0, help="Batches of a trial; 0 for the whole epoch.")] = 100,
+    warmup: Annotated[int, typer.Option(min=0, help="Batches loaded before each trial that do not count.")] = 2,
+    scale: Annotated[float, typer.Option(help="Factor for batch sizes and sleeps: the same shape, smaller.")] = 1.0,
+    shuffle: Annotated[bool, typer.Option(help="Load in random order.")] = True,
+    timeline: Annotated[int, typer.Option(min=0, help="Also note for so many batches who loaded what when.")] = 0,
+    run: Annotated[Path | None, typer.Option(help="Folder of the records; runs/NAME if not given.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where built-in datasets are kept.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a trial is given up.")] = 600.0,
+) -> None:
+    """Measure loading over batch sizes, workers, lanes, models and loaders; save every trial."""
+    from stoker.measure.plan import Plan
+
+    sweep = _checked(_sweep, targets, batch_sizes, workers, lanes, prefetch, pin_memory, sleep, loaders)
+    _checked(sweep.scaled, scale)
+    plan = Plan(sweep, repeats, batches or None, warmup, shuffle, scale, timeline)
+    _measure(plan, run or Path("runs") / _slug(targets), cache, timeout)
+
+
+def _measure(plan: Plan, folder: Path, cache: Path | None, timeout_s: float) -> None:
+    from rich.console import Console
+
+    from stoker.measure.plan import check_continues, save_plan
+    from stoker.measure.runs import Run
+    from stoker.measure.sweep import facts_now
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has no edge at which lines must break
+    facts = facts_now()
+    run = Run(folder)
+    _checked(check_continues, folder, plan, facts)
+    targets = _resolve(plan, cache, console)
+    _checked(plan.turns, {name for name, target in targets.items() if target.is_loader})
+    save_plan(plan, folder, facts)
+    try:
+        _sweep_with_bar(plan, run, targets, facts, timeout_s, console)
+    except KeyboardInterrupt:
+        _print_result(run, console)
+        console.print(f"Stopped. The same command goes on where it was: {run.path} is complete so far.", markup=False)
+        raise typer.Exit(130) from None
+    if not _print_result(run, console):
+        raise typer.Exit(1)
+
+
+def _sweep_with_bar(
+    plan: Plan, run: Run, targets: dict[str, Target], facts: Any, timeout_s: float, console: Console
+) -> None:
+    from stoker.measure.sweep import Remaining, Watcher, run_sweep, turns_left
+
+    given = {name for name, target in targets.items() if target.is_loader}
+    records, problems = run.load()
+    for problem in problems:
+        console.print(problem, markup=False, highlight=False, style="yellow")
+    todo = turns_left(plan, given, records)
+    remaining = Remaining()
+    for record in records:
+        remaining.add(record)
+    if records:
+        console.print(f"{len(records)} trials are in {run.path}, {len(todo)} are left.", markup=False)
+    with _bar(console) as bar:
+        task = bar.add_task("", total=len(todo), left="")
+
+        def begun(turn: Turn) -> None:
+            words = turn.setting.label({"dataset", "loader", "workers", "batch_size"})
+            bar.update(task, description=_escape(f"{words}, repeat {turn.repeat + 1}"), left=_left(remaining, todo))
+            bar.refresh()
+
+        def done(record: TrialRecord) -> None:
+            remaining.add(record)
+            skipped(record.turn)
+
+        def skipped(turn: Turn) -> None:
+            todo.remove(turn)
+            bar.update(task, advance=1, left=_left(remaining, todo))
+
+        watcher = Watcher(tick=bar.refresh, begun=begun, done=done, skipped=skipped)
+        run_sweep(plan, run, targets, facts, watcher, timeout_s=timeout_s)
+
+
+def _bar(console: Console) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    # Refreshed by hand: a thread of rich's would be forked into every trial.
+    return Progress(*columns, console=console, auto_refresh=False, transient=True)
+
+
+def _left(remaining: Any, todo: list[Turn]) -> str:
+    seconds = remaining.seconds(todo)
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"about {minutes}:{rest:02d} left"
+
+
+def _resolve(plan: Plan, cache: Path | None, console: Console) -> dict[str, Target]:
+    from stoker.measure.datasets import DatasetOptions, default_cache
+    from stoker.measure.targets import resolve
+
+    largest = max(plan.sweep.scaled(plan.scale).batch_sizes)
+    samples = min(largest * plan.batches, _LARGEST_BUILT_IN) if plan.batches else None
+    found: dict[str, Target] = {}
+    with _bar(console) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(f"making {what}", total=total, left="")
+            bar.update(tasks[what], completed=done)
+            if done % 16 == 0 or done == total:
+                bar.refresh()
+
+        options = DatasetOptions(cache or default_cache(), samples, progress)
+        for text in plan.sweep.datasets:
+            found[text] = _checked(resolve, text, options)
+    return found
+
+
+def _print_result(run: Run, console: Console) -> bool:
+    """Print what the run holds by now; whether anything was measured."""
+    from stoker.measure.groups import group
+    from stoker.report.table import notes_of, table_of
+    from stoker.report.verdict import verdicts
+
+    groups = group(run.load()[0])
+    if not groups:
+        return False
+    console.print(table_of(groups, f"mean ± standard deviation over the repeats ({run.folder})", console.width))
+    for line in (*notes_of(groups), *verdicts(groups)):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"stoker report {run.folder}  makes a page of it.", markup=False, highlight=False)
+    return any(found.records for found in groups)
+
+
+def _sweep(
+    targets: list[str],
+    batch_sizes: str,
+    workers: str,
+    lanes: str,
+    prefetch: str,
+    pin_memory: str,
+    sleep: str,
+    loaders: str,
+) -> Sweep:
+    from stoker.measure.settings import AUTO, LOADERS, Sweep
+
+    return Sweep(
+        datasets=tuple(dict.fromkeys(targets)),
+        loaders=_list("--loaders", loaders, {name: name for name in LOADERS}),
+        batch_sizes=_list("--batch-sizes", batch_sizes, {}, int, 1),
+        workers=_list("--workers", workers, {AUTO: AUTO}, int, 0),
+        lanes=_list("--lanes", lanes, {}, int, 1),
+        prefetch=_list("--prefetch", prefetch, {"default": None}, int, 1),
+        pin_memory=_list("--pin-memory", pin_memory, {"no": False, "yes": True}),
+        sleeps_s=_list("--sleep", sleep, {"none": 0.0}, float, 0),
+    )
+
+
+def _list(
+    option: str, text: str, words: dict[str, Any], number: Callable[[str], Any] | None = None, least: int = 0
+) -> Any:
+    """'1,2,auto' as a tuple; ValueError naming the option and the part that is wrong."""
+    return tuple(dict.fromkeys(_one(option, part.strip(), words, number, least) for part in text.split(",")))
+
+
+def _one(option: str, part: str, words: dict[str, Any], number: Callable[[str], Any] | None, least: int) -> Any:
+    if part in words:
+        return words[part]
+    try:
+        value = number(part) if number is not None else None
+    except ValueError:
+        value = None
+    if value is None or value < least:
+        kinds = [f"numbers from {least}"] if number is not None else []
+        raise ValueError(f"{option}: {part!r} is not among {', '.join([*kinds, *words])}")
+    return value
+
+
+def _slug(targets: list[str]) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(targets)).strip("-")[:60] or "run"
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _checked(function: Callable[..., T], *arguments: Any) -> T:
+    """Call it; what it says is wrong with the input is printed, and the command ends with status 2."""
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"stoker bench: {message}", err=True)
+    raise typer.Exit(2)
