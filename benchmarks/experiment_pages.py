@@ -54,16 +54,21 @@ def _a(groups: Sequence[Group]) -> Iterator[str]:
     yield _over_workers(groups, (("seconds", "time of 100 batches (s)"), ("samples_per_s", "samples/s")))
     for loader in (TORCH, STOKER):
         mine = _of(groups, loader)
-        best, alone = fastest(mine), next(found for found in mine if found.setting.workers == 0)
-        yield (
-            f"- {NAMES[loader]}: fastest with {best.setting.label({'workers'})}, {speed_ratio(best, alone):.2f} times "
-            f"the throughput of no workers; {_last_word(mine)}."
-        )
+        yield f"- {NAMES[loader]}: {_best_word(mine)}; {_last_word(mine)}."
     yield f"- {verdicts(groups)[0]}"
+
+
+def _best_word(groups: Sequence[Group]) -> str:
+    best, alone = fastest(groups), next(found for found in groups if found.setting.workers == 0)
+    if best is alone:
+        return "fastest without workers"
+    return f"fastest with {best.setting.label({'workers'})}, {speed_ratio(best, alone):.2f} times the speed of none"
 
 
 def _last_word(groups: Sequence[Group]) -> str:
     best, most = fastest(groups), max(groups, key=lambda found: int(found.setting.workers or 0))
+    if best is most:
+        return "more were not tried"
     if is_equal(best, most):
         return f"{most.setting.workers} workers are neither faster nor slower than that"
     return f"with {most.setting.workers} workers it is {speed_ratio(most, best):.2f} times as fast as at its best"

@@ -28,7 +28,7 @@ from tests.faults.torture import RECORD, ROOT
 PAGE = ROOT / "docs" / "faults.md"
 MARKS = "<!-- rendered from torture.json: begin -->", "<!-- rendered from torture.json: end -->"
 SAMPLES, BATCH, BAD = 64, 8, 21
-WAITS_S = 6.0  # six times what a stuck sample may take
+WAITS_S = 20.0  # torch looks after its workers every five seconds: long enough that it would have noticed
 NAMES = {
     "raise": "raises an error",
     "flaky": "raises an error once, then works",
@@ -124,7 +124,7 @@ def outcome_of(policy: str, fault: str, folder: str) -> str:
         os._exit(0)
     os.close(writer)
     ended = connection.wait([reader], WAITS_S)
-    said = os.read(reader, 10_000).decode() if ended else f"waits for ever (ended after {WAITS_S:.0f} s)"
+    said = os.read(reader, 10_000).decode() if ended else f"still waiting after {WAITS_S:.0f} s, ended from outside"
     os.close(reader)
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -24,6 +25,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
 from stoker import DataLoader, Workers
+from stoker.batches.job import MapJob
+from stoker.contracts import EpochNote
 from stoker.errors import WorkerDied
 from stoker.workers.recovery import Recovery
 
@@ -447,6 +450,18 @@ def test_the_same_seed_gives_the_same_batches_with_every_kind_of_death(tmp_path:
     calm = run({}, "raise")
     assert run({2: [0], 11: [1]}, "kill") == calm
     assert run({7: [0, 1]}, "segv") == calm
+
+
+def test_all_lanes_of_a_fresh_worker_know_their_epoch_before_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = MapJob.begin_epoch
+
+    def slowly(job: MapJob, note: EpochNote) -> None:
+        time.sleep(0.05)  # long enough for every other lane to take its first ticket
+        begin(job, note)
+
+    monkeypatch.setattr(MapJob, "begin_epoch", slowly)
+    loader = loader_of(Tortured(80), restarting("lanes"))
+    assert list(killing(loader, {4: [0, 1]})) == inline(Tortured(80))
 
 
 def test_stoker_workers_that_replace_are_asked_for_by_name() -> None:

@@ -219,6 +219,6 @@ def test_a_sample_that_was_finished_while_its_worker_was_ended_is_not_blamed() -
     recovery.stuck(_control(lane0=(4, 0, 1, 10)), _lanes(1), now_ns=2_000_000_000)
     ticket = Ticket(4, Ask.ROWS, 0, 0, 4, 8, 1, keys=np.arange(4))
     assert recovery.verdict(Held(LANES_AT, ticket, 2, 0), True, True, -9) is None
-    stuck = recovery.verdict(Held(LANES_AT, ticket, 1, 0), True, -9)
+    stuck = recovery.verdict(Held(LANES_AT, ticket, 1, 0), alone=True, stuck=True, exit_code=-9)
     assert stuck is not None
     assert stuck.name == "TimeoutError"

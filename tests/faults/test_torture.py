@@ -45,10 +45,10 @@ def test_workers_that_are_not_forked_are_replaced_as_well(start: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("share", [None, "rows", "batches"])
-def test_other_seeds_change_nothing(seed: int, share: str | None) -> None:
-    assert torture(Setup(6_000, seed=seed, share=share, processes=3, batch_size=17)).wrong == []
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("share", "lanes"), [(None, 1), (None, 3), ("rows", 1), ("rows", 3), ("batches", 2)])
+def test_poison_in_one_sample_of_25_changes_nothing_else(seed: int, share: str | None, lanes: int) -> None:
+    assert torture(Setup(1_200, 1, 25, seed, 3, lanes, share=share, batch_size=5 + 3 * seed)).wrong == []
 
 
 def test_faults_follow_from_the_seed_and_come_in_every_kind() -> None:

@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> int:
     methods = options.start or ["fork", "forkserver", "spawn"]
     outcomes = {}
     for method in methods:
-        # A spawned worker imports torch again, two seconds for every death: fewer samples there, the same mix.
+        # A worker that is not forked starts from nothing, and takes its time: fewer samples there, the same mix.
         samples = options.samples if method == "fork" else min(options.samples, options.spawned_samples)
         setup = Setup(samples, options.epochs, options.one_in, options.seed, options.workers, options.lanes, method)
         before = _held()
@@ -177,7 +177,7 @@ def main(arguments: list[str]) -> int:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Load a dataset full of poison, and check that nothing else changed.")
     parser.add_argument("--samples", type=int, default=100_000)
-    parser.add_argument("--spawned-samples", type=int, default=2_000, help="the most for forkserver and spawn")
+    parser.add_argument("--spawned-samples", type=int, default=10_000, help="the most for forkserver and spawn")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--one-in", type=int, default=200, help="one sample in so many is bad")
     parser.add_argument("--seed", type=int, default=7)

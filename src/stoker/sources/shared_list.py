@@ -31,7 +31,6 @@ import mmap
 import operator
 import os
 import pickle
-import struct
 import tempfile
 import weakref
 from array import array
@@ -40,14 +39,13 @@ from itertools import chain, islice
 from multiprocessing import context, reduction
 from typing import IO, Any, Literal, NoReturn, Protocol, TypeVar, overload
 
+from stoker.sources.tagged import TAGS, decode, encode_item, refuse_type
+
 T = TypeVar("T")
 Kind = Literal["str", "bytes", "int", "float", "mixed"]
 
 _CHUNK_ITEMS = 4096  # packed at a time: large enough to hide the cost of a chunk, small beside the list (a guess)
-_MAX_DEPTH = 64  # of nested records, far below Python's recursion limit, so that what was packed can be read
 _F_SEAL_FUTURE_WRITE = 0x0010  # Linux 5.1; the fcntl module has no name for it before Python 3.13
-_INT64 = struct.Struct("=q")
-_FLOAT64 = struct.Struct("=d")
 
 
 class SharedList(Sequence[T]):
@@ -161,9 +159,9 @@ def _pack(items: Iterator[Any], kind: Kind | None) -> _Packed:
 
 def _kind_of(chunk: list[Any], first: int) -> Kind:
     types = set(map(type, chunk))
-    if unsupported := types - _TAGS.keys():
+    if unsupported := types - TAGS.keys():
         place = next(place for place, item in enumerate(chunk) if type(item) in unsupported)
-        _refuse_type(first + place, chunk[place])
+        refuse_type(first + place, chunk[place])
     if types == {int}:
         return "int" if min(chunk) >= -(2**63) and max(chunk) < 2**63 else "mixed"
     return _UNIFORM.get(types.pop(), "mixed") if len(types) == 1 else "mixed"
@@ -189,7 +187,7 @@ def _encode_chunk(kind: Kind, chunk: list[Any], first: int) -> list[bytes]:
         return [item.encode("utf-8", "surrogatepass") for item in chunk]
     if kind == "bytes":
         return chunk
-    return [_encode_item(item, first + place) for place, item in enumerate(chunk)]
+    return [encode_item(item, first + place) for place, item in enumerate(chunk)]
 
 
 def _finish(file: IO[bytes], kind: Kind, count: int, ends: array[int]) -> _Packed:
@@ -290,7 +288,7 @@ def _reader(mapping: mmap.mmap, kind: Kind, count: int) -> Callable[[int], Any]:
         return lambda place: mapping[ends[place] : ends[place + 1]].decode("utf-8", "surrogatepass")
     if kind == "bytes":
         return lambda place: mapping[ends[place] : ends[place + 1]]
-    return lambda place: _decode(mapping[ends[place] : ends[place + 1]], 0)[0]
+    return lambda place: decode(mapping[ends[place] : ends[place + 1]], 0)[0]
 
 
 # --- travelling ----------------------------------------------------------------------------------------------------
@@ -323,90 +321,3 @@ def _recreate(content: Any, kind: Kind, count: int) -> _Packed:
     with _anonymous_file() as file:
         file.write(content)
         return _seal(file, kind, count)
-
-
-# --- mixed items: one tag byte, then the value; sizes and counts are one byte, or 255 and eight bytes ---------------
-
-
-def _refuse_type(place: int, item: object) -> NoReturn:
-    kind = f"{type(item).__module__}.{type(item).__qualname__}".removeprefix("builtins.")
-    raise TypeError(
-        f"item {place} of a SharedList holds a {kind}, which cannot be packed. Supported, without subclasses: str, "
-        "bytes, int, float, bool, None, and tuples, lists and dicts of those. Convert it first: str(path) for a path, "
-        "array.tolist() or scalar.item() for NumPy and torch, tuple(record) for a named tuple."
-    )
-
-
-def _encode_item(item: object, place: int) -> bytes:
-    parts: list[bytes] = []
-    _encode(item, parts.append, place, 0)
-    return b"".join(parts)
-
-
-def _encode(item: Any, put: Callable[[bytes], None], place: int, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"item {place} of a SharedList is nested deeper than {_MAX_DEPTH} levels, or contains itself")
-    tag = _TAGS.get(type(item))
-    if tag is None:
-        _refuse_type(place, item)
-    if tag in b"tld":
-        put(tag + _size(len(item)))
-        for part in chain.from_iterable(item.items()) if tag == b"d" else item:
-            _encode(part, put, place, depth + 1)
-    else:
-        put(_encode_scalar(tag, item))
-
-
-def _encode_scalar(tag: bytes, item: Any) -> bytes:
-    if tag == b"f":
-        return tag + _FLOAT64.pack(item)
-    if tag == b"c":
-        return _CONSTANTS[item]
-    raw: bytes = item
-    if tag == b"s":
-        raw = item.encode("utf-8", "surrogatepass")
-    elif tag == b"i":
-        raw = item.to_bytes(item.bit_length() // 8 + 1, "little", signed=True)
-    return tag + _size(len(raw)) + raw
-
-
-def _size(size: int) -> bytes:
-    return bytes((size,)) if size < 255 else b"\xff" + _INT64.pack(size)
-
-
-def _decode(data: bytes, at: int) -> tuple[Any, int]:
-    """The value that starts at `at`, and where the next one starts."""
-    tag, at = data[at], at + 1
-    if tag in _VALUES:
-        return _VALUES[tag], at
-    if tag == _FLOAT_TAG:
-        return _FLOAT64.unpack_from(data, at)[0], at + 8
-    size, at = data[at], at + 1
-    if size == 255:
-        size, at = _INT64.unpack_from(data, at)[0], at + 8
-    if tag in _RECORD_TAGS:
-        return _decode_record(tag, size, data, at)
-    return _SCALARS[tag](data[at : at + size]), at + size
-
-
-def _decode_record(tag: int, size: int, data: bytes, at: int) -> tuple[Any, int]:
-    parts = []
-    for _ in range(2 * size if tag == _DICT_TAG else size):
-        part, at = _decode(data, at)
-        parts.append(part)
-    if tag == _DICT_TAG:
-        return dict(zip(parts[::2], parts[1::2], strict=True)), at
-    return (tuple(parts) if tag == _TUPLE_TAG else parts), at
-
-
-_TAGS: dict[type, bytes] = {
-    str: b"s", bytes: b"b", int: b"i", float: b"f", bool: b"c", type(None): b"c", tuple: b"t", list: b"l", dict: b"d",
-}  # fmt: skip
-_CONSTANTS: dict[object, bytes] = {None: b"N", True: b"T", False: b"F"}
-_VALUES = {ord(tag): value for value, tag in _CONSTANTS.items()}
-_FLOAT_TAG, _TUPLE_TAG, _DICT_TAG, _RECORD_TAGS = ord("f"), ord("t"), ord("d"), b"tld"
-_SCALARS: dict[int, Callable[[bytes], Any]] = {
-    ord("s"): lambda raw: raw.decode("utf-8", "surrogatepass"),
-    ord("b"): bytes,
-    ord("i"): lambda raw: int.from_bytes(raw, "little", signed=True),
-}

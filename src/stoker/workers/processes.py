@@ -6,8 +6,7 @@
 
 Waiting is one poll() over the report pipe and the workers' sentinels: it ends with a report, a death or the timeout,
 and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two sides can
-never block on each other. A process that is forked from the training process later (another loader's worker, the
-user's own) closes its copies of the pipes at once: else a worker would not see the end of its ticket pipe.
+never block on each other.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import connection
 from typing import Any
 
 from stoker.contracts import Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
@@ -37,11 +35,10 @@ from stoker.workers.main import (
     write_note,
 )
 from stoker.workers.parcel import Parcel
+from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go
 from stoker.workers.recovery import Given, Held, Recovery
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
-# How long a worker may take to finish what it is doing before it is ended, as in torch's loader.
-_PATIENCE_S = 5.0
 _READ_BYTES = RECORD * 1024
 
 
@@ -75,10 +72,10 @@ class ProcessCrew:
         self._alone: deque[tuple[int, int]] = deque()  # tickets that are sent one row at a time: one of them kills
         self._alone_now: tuple[int, int] = (-1, -1)
         self._quiet_before = False
-        self._pipes = _Pipes(len(self._unsent))
+        self._pipes = Pipes(len(self._unsent))
         self.workers: list[Any] = []
-        self._close = weakref.finalize(self, _close, os.getpid(), arena, self._pipes, self.workers, self._parcel)
-        _OPEN_PIPES.add(self._pipes)
+        self._close = weakref.finalize(self, let_go, os.getpid(), arena, self._pipes, self.workers, self._parcel)
+        OPEN_PIPES.add(self._pipes)
         try:
             for number in range(staff.processes):
                 self.workers.append(self._start(number))
@@ -332,73 +329,6 @@ class ProcessCrew:
             f" {'' if stuck else ' ' + likely_cause(worker.exitcode)}{self._recovery.advice()}"
         )
         return WorkerDied(text, worker=number, pid=worker.pid, exit_code=worker.exitcode, samples=_keys_of(held))
-
-
-class _Pipes:
-    """The descriptors between the training process and its workers."""
-
-    def __init__(self, ticket_pipes: int) -> None:
-        pairs = [os.pipe() for _ in range(ticket_pipes)]
-        self.ticket_readers = [reader for reader, _ in pairs]
-        self.ticket_writers = [writer for _, writer in pairs]
-        self.report_reader, self.report_writer = os.pipe()
-        for fd in (*self.ticket_writers, self.report_reader):
-            os.set_blocking(fd, False)
-
-    def renew(self, number: int) -> None:
-        """A new ticket pipe in the place of one whose reader is gone: what lies in the old one is sent again."""
-        os.close(self.ticket_readers[number])
-        os.close(self.ticket_writers[number])
-        self.ticket_readers[number], self.ticket_writers[number] = os.pipe()
-        os.set_blocking(self.ticket_writers[number], False)
-
-    def close_own_ends(self) -> None:
-        """Close what only the training process uses: workers see the end of their tickets, and that nobody listens."""
-        for fd in (*self.ticket_writers, self.report_reader):
-            os.close(fd)
-        self.ticket_writers = []
-
-    def close_rest(self) -> None:
-        for fd in (*self.ticket_readers, self.report_writer):
-            os.close(fd)
-        self.ticket_readers = []
-
-
-_OPEN_PIPES: weakref.WeakSet[_Pipes] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    for pipes in list(_OPEN_PIPES):
-        pipes.close_own_ends()
-    _OPEN_PIPES.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _close(owner_pid: int, arena: Arena, pipes: _Pipes, workers: list[Any], parcel: Parcel) -> None:
-    if os.getpid() != owner_pid:
-        return  # a forked child dropped its copy; the workers are not its own
-    _OPEN_PIPES.discard(pipes)
-    parcel.close()
-    arena.control[EPOCH] += 1
-    pipes.close_own_ends()
-    pipes.close_rest()
-    _wait_for(workers, _PATIENCE_S)
-    for end in ("terminate", "kill"):
-        for worker in workers:
-            if worker.is_alive():
-                getattr(worker, end)()
-        _wait_for(workers, _PATIENCE_S)
-
-
-def _wait_for(workers: list[Any], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    waiting = {worker.sentinel: worker for worker in workers if worker.is_alive()}
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for sentinel in connection.wait(list(waiting), left):
-            waiting.pop(sentinel).join()
 
 
 def _start_with_hint(worker: Any, context: Any) -> None:
