@@ -97,7 +97,8 @@ def test_a_replacement_that_is_bad_too_is_replaced_in_turn(way: str) -> None:
 
 @ways
 def test_with_a_sampler_of_the_users_own_the_replacement_comes_from_the_same_batch(way: str) -> None:
-    dataset, options = Spoilt(16, bad=range(0, 16, 2)), {"seed": None, "sampler": list(range(16)), "on_error": "skip"}
+    dataset = Spoilt(16, bad=range(0, 16, 2))
+    options: dict[str, Any] = {"seed": None, "sampler": list(range(16)), "on_error": "skip"}
     generator = torch.Generator()
     batches, _ = loaded(dataset, way, generator=generator.manual_seed(1), **options)
     inline, _ = loaded(dataset, generator=generator.manual_seed(1), **options)
@@ -213,7 +214,7 @@ def test_a_budget_is_kept_to_the_sample(way: str) -> None:
     assert len(list(islice(batches, 5))) == 5  # all before the batch that is one too many
     with pytest.raises(TooManyFailures, match=r"3 samples could not be loaded, and the budget allows 2") as info:
         next(batches)
-    assert [failure.index for failure in info.value.failures] == [3, 20, 41]
+    assert [failure.index for failure in info.value.data["failures"]] == [3, 20, 41]
     assert "sample 41 (epoch 0, position 41): ValueError: sample 41 is spoilt" in str(info.value)
 
 

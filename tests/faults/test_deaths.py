@@ -32,7 +32,7 @@ from stoker.workers.recovery import Recovery
 
 pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 
-SHARES = {
+SHARES: dict[str, dict[str, Any]] = {
     "parts": {"processes": 2},
     "rows": {"processes": 2, "share": "rows"},
     "batches": {"processes": 2, "share": "batches"},
@@ -44,7 +44,7 @@ shares = pytest.mark.parametrize("share", SHARES)
 
 
 def restarting(share: str = "parts", **more: Any) -> Workers:
-    return Workers(**{"start_method": "fork", "on_death": "restart", **SHARES[share], **more})  # type: ignore[arg-type]
+    return Workers(**{"start_method": "fork", "on_death": "restart", **SHARES[share], **more})
 
 
 def loader_of(dataset: Any, workers: Workers, **options: Any) -> DataLoader[Any]:
@@ -246,7 +246,7 @@ def test_past_the_budget_of_restarts_the_run_stops_and_says_so(share: str) -> No
     loader = loader_of(Tortured(64, faults), restarting(share, max_restarts=5), on_error="skip")
     with pytest.raises(WorkerDied, match="All 5 restarts are used up") as info:
         list(loader)
-    assert info.value.exit_code == -signal.SIGKILL
+    assert info.value.data["exit_code"] == -signal.SIGKILL
     assert len(list(islice(iter(loader_of(Tortured(64), restarting(share))), 8))) == 8  # and nothing is spoilt
 
 

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.faults.poison import SIGNS, Tortured, choose_faults
 
@@ -91,7 +91,8 @@ def _loader(setup: Setup, dataset: Tortured) -> Any:
     import stoker
 
     options = {"processes": setup.processes, "lanes": setup.lanes, "start_method": setup.start, "share": setup.share}
-    workers = stoker.Workers(**options, on_death="restart", max_restarts=10**6, sample_timeout_s=SAMPLE_TIMEOUT_S)
+    survives = {"on_death": "restart", "max_restarts": 10**6, "sample_timeout_s": SAMPLE_TIMEOUT_S}
+    workers = stoker.Workers(**cast(Any, options | survives))
     return stoker.DataLoader(
         dataset,
         setup.batch_size,

@@ -144,7 +144,7 @@ class FailedJob:
 def _desk(station: Station, job: Job, identity: Identity) -> Desk:
     control, code, answers = station.arena.control, TicketCode(station.arena), ReportCode(station.arena)
     place = LANES_AT + station.seat.id * station.seat.lanes * LANE_SPAN
-    epoch, leaving = 0, False
+    epoch, leaving, beginning = 0, False, threading.Lock()
 
     def take(lane: int) -> Ticket | None:
         nonlocal epoch
@@ -156,10 +156,11 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         ticket = code.decode(record)
         if not station.coroutines:  # those hold many tickets at a time
             _mark(control, place + lane * LANE_SPAN, ticket)
-        if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
-            epoch = ticket.epoch
-            identity.meet_torch()  # it may have been imported since
-            job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
+        with beginning:  # no lane loads for an epoch whose note has not been read
+            if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
+                identity.meet_torch()  # it may have been imported since
+                job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
+                epoch = ticket.epoch
         return ticket
 
     def send(lane: int, ticket: Ticket, report: Report) -> None:

@@ -167,6 +167,8 @@ class ProcessCrew:
                 reports.append(self._bad_sample(one, number, error))
         again = self._lost_with(number, held)
         if len(at_hand) > 1:  # who of them it was shows when each is loaded alone
+            if self._alone_now in again:  # it was not alone after all: it has its turn again
+                self._alone_now = (-1, -1)
             self._alone.extend(again)
             again = []
         self._recovery.replaced(lanes)
