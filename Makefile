@@ -11,9 +11,9 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/stoker demo
 
-# Fifteen minutes is the bound of a whole run, checked between tests; a single test that hangs is ended by pyproject's timeout.
+# Eighteen minutes is the bound of a whole run, checked between tests; a single test that hangs is ended by pyproject's timeout.
 test: check
-	$(BIN)/python -m pytest -m "not slow and not network and not gpu" --session-timeout=900
+	$(BIN)/python -m pytest -m "not slow and not network and not gpu" --session-timeout=1100
 
 check: $(READY)
 	$(BIN)/ruff check .
