@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset
 
 from stoker.contracts import Workers
 from stoker.loader.probe import Probe, cores, probe, shipping_bytes
+from stoker.loader.stats import duration
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 
 log = logging.getLogger("stoker.auto")
@@ -81,12 +82,12 @@ def _without_measuring(dataset: Any) -> Choice | None:
 
 def from_probe(measured: Probe, core_count: int, start_method: str, shipping: Callable[[], int | None]) -> Choice:
     """The choice for what was measured; pure, so that every rule can be tested."""
-    facts = f"a sample takes {_duration(measured.seconds)}, {measured.waiting:.0%} of it waiting"
+    facts = f"a sample takes {duration(measured.seconds)}, {measured.waiting:.0%} of it waiting"
     start_s = _FORK_S if start_method == "fork" else _SPAWN_S
     if measured.seconds < _TINY_S:
         return _inline(f"{facts}; handing it to a worker would cost as much")
     if measured.epoch_s < _WORTH_IT * start_s:
-        return _inline(f"{facts}, an epoch {_duration(measured.epoch_s)}; starting workers would not pay")
+        return _inline(f"{facts}, an epoch {duration(measured.epoch_s)}; starting workers would not pay")
     shippable = start_method == "fork" or shipping() is not None
     if measured.waiting > 0.5:
         return _lanes_for_waiting(measured, core_count, shippable, facts)
@@ -111,13 +112,3 @@ def _threads_if_gil_free(measured: Probe, core_count: int, facts: str) -> Choice
 
 def _inline(reason: str) -> Choice:
     return Choice(Workers(processes=0, lanes=1), reason)
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.1f} s"
-        if seconds >= 1
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds >= 1e-3
-        else f"{seconds * 1e6:.0f} µs"
-    )

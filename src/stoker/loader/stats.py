@@ -47,14 +47,14 @@ class Stats:
         return self.wait_s / self.seconds if self.seconds > 0 else 0.0
 
     def __str__(self) -> str:
-        quantiles = ", ".join(f"{name} {_duration(value)}" for name, value in self.wait_quantiles_s.items())
+        quantiles = ", ".join(f"{name} {duration(value)}" for name, value in self.wait_quantiles_s.items())
         busy = ", ".join(f"{share:.0%}" for share in self.busy) or "inline"
         return "\n".join(
             (
                 f"steps        {self.steps:,} ({self.samples:,} samples, {self.size_bytes / 1e6:,.1f} MB)",
                 f"throughput   {self.samples_per_s:,.0f} samples/s, {self.bytes_per_s / 1e6:,.1f} MB/s",
                 f"waiting      {self.wait_s:.3f} s of {self.seconds:.3f} s ({self.wait_share:.0%}); {quantiles}",
-                f"first batch  {_duration(self.start_up_s)} starting + {_duration(self.first_batch_s)} loading",
+                f"first batch  {duration(self.start_up_s)} starting + {duration(self.first_batch_s)} loading",
                 f"workers      busy {busy}; {self.restarts} restarts, {self.failures} failed samples",
                 f"memory       {self.slots} slots, {self.slots_leased} held by batches, {self.ready} ready; "
                 f"peak {self.peak_bytes / 1e6:,.1f} MB",
@@ -140,11 +140,8 @@ def _proportional_bytes(pids: list[int]) -> int:
     return total
 
 
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.2f} s"
-        if seconds >= 1
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds >= 1e-3
-        else f"{seconds * 1e6:.0f} µs"
-    )
+def duration(seconds: float) -> str:
+    """A time as a person would say it."""
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
