@@ -24,6 +24,9 @@ MapSlot = Callable[[int], Bytes]
 START_METHODS = ("fork", "forkserver", "spawn")
 
 
+NO_ROW = -1  # what a lane notes while no sample is at hand: it collates, or pauses before another try
+
+
 class Ask(enum.IntEnum):
     """What a ticket asks for."""
 
@@ -56,6 +59,7 @@ class Ticket:
     epoch: int  # tickets of an epoch that was left early are answered with CANCELLED
     position: int = 0  # place of the batch's first row in the epoch: randomness may be keyed by it
     keys: Any = None
+    singly: bool = False  # load one sample at a time, and note each: a worker died on this ticket
 
 
 @dataclass(slots=True)
@@ -195,6 +199,7 @@ class Fetch(Protocol):
     dataset: Any
     arrays: Sequence[Any] | None  # columns that can be gathered with one indexing operation each
     bare: bool  # the dataset is one array: a sample is an element, not a tuple of elements
+    by_runs: bool  # the dataset gives the samples of a run all at once, which may be much quicker
 
     def one(self, key: Any) -> Any:
         """One sample."""

@@ -37,6 +37,7 @@ from stoker.contracts import (
     EpochNote,
     Failed,
     Fetch,
+    Gap,
     MapSlot,
     OnError,
     Randomness,
@@ -155,8 +156,12 @@ class MapJob:
     def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
         if self.fetch.arrays is not None:
             return self._gather(ticket, slot)
-        if self._reader is not None and self._layout is not None and self._is_simple:
-            return self._read_into(ticket, slot)
+        if self._reader is not None and self._layout is not None and self.randomness is None:
+            try:
+                return self._read_into(ticket, slot)
+            except Exception:
+                if self.on_error == OnError():
+                    raise
         return self._finish(ticket, slot, self._load(ticket))
 
     def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
@@ -233,11 +238,6 @@ class MapJob:
         return Failed(RemoteError.capture(error or TimeoutError(), self._where))
 
     @property
-    def _is_simple(self) -> bool:
-        """Nothing has to be done around each sample."""
-        return self._mark is None and self.randomness is None and self.on_error == OnError()
-
-    @property
     def _where(self) -> str:
         return "in the training process" if self.in_process else f"in DataLoader worker process {self.worker}"
 
@@ -247,7 +247,9 @@ class MapJob:
             return load_run(self.fetch, run, self.randomness)
         token = CURRENT_RUN.set(run)
         try:
-            return Careful(self.on_error, self._where, self._mark).load(self.fetch, run, self.randomness, ticket.start)
+            singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
+            careful = Careful(self.on_error, self._where, self._mark, singly)
+            return careful.load(self.fetch, run, self.randomness, ticket.start)
         finally:
             CURRENT_RUN.reset(token)
 
@@ -296,7 +298,7 @@ class MapJob:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
         token = CURRENT_RUN.set(run)
         try:
-            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows)
+            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows, self._mark)
         finally:
             CURRENT_RUN.reset(token)
         return self._written(ticket, layout, size, [])
@@ -331,6 +333,10 @@ class MapJob:
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+
+
+def _has_gaps(keys: Any) -> bool:
+    return isinstance(keys, list) and any(key is Gap.GAP for key in keys)
 
 
 def _check_ships(layout: Layout) -> None:

@@ -155,6 +155,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
                 "Use worker processes, or lanes=1."
             )
+        state = self._state()
+        failures = self._failures.state()
+        return {**state, "failures": failures} if failures else state
+
+    def _state(self) -> dict[str, Any]:
         if self._place is not None:
             return self._place.to_state()
         if self._progress is not None and not self._progress.finished:
@@ -173,6 +178,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
         self._place, self._is_loaded = place, True
+        self._failures.resume(place.failures)
+        place.failures = {}  # counted above from now on
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

@@ -10,6 +10,7 @@
     base_seed      what the workers' seeds are made from
     workers        for datasets with a state, and iterable ones: each worker's place, and whose turn it is
     ahead          with in_order=False: batches handed over out of turn
+    failures       how many samples have failed and how many were seen, for the budget of `on_error`
 
 Only the first four are always there. Broken or newer states are refused with what is wrong and what to do.
 """
@@ -35,6 +36,7 @@ _OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "base_seed": int,
     "workers": dict,
     "ahead": list,
+    "failures": dict,
 }
 
 
@@ -52,6 +54,7 @@ class Place:
     base_seed: int | None = None
     workers: dict[str, Any] | None = None
     ahead: list[int] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
 
     def start(self) -> Start:
         """Where the stream of keys begins."""
@@ -157,6 +160,7 @@ def _check_parts(place: Place) -> None:
         "order": not isinstance(place.order.get("samples"), int | None)
         or not isinstance(place.order.get("per_step"), int | None),
         "position": place.position > (_end_of_epoch(place) or place.position),
+        "failures": not all(type(place.failures.get(name, 0)) is int for name in ("count", "seen")),
     }
     for name, is_wrong in problems.items():
         if is_wrong:
@@ -172,10 +176,6 @@ def _end_of_epoch(place: Place) -> int | None:
     if end is None and place.order.get("sampler") == "SequentialSampler":
         end = place.data.get("length")
     return end if isinstance(end, int) else None
-
-
-def _is_sampler(sampler: dict[str, Any]) -> bool:
-    return {"of", "state"} <= set(sampler) <= {"of", "state", "ended"} and sampler["of"] in ("iterator", "sampler")
 
 
 def _is_drawn(drawn: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from stoker.contracts import Answer, Ask, Report, Ticket
 from stoker.slots import Arena
 
 RECORD = 80
-_TICKET = struct.Struct("<qqqqiiiib31x")  # order, position, epoch, keys, slot, start, stop, rows, ask
+_TICKET = struct.Struct("<qqqqiiiib?30x")  # order, position, epoch, keys, slot, start, stop, rows, ask, singly
 # order, bytes, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer
 _REPORT = struct.Struct("<qqqqqqiiiihhb11x")
 _NO_KEYS = -1
@@ -44,11 +44,12 @@ class TicketCode:
             ticket.stop,
             ticket.rows,
             ticket.ask,
+            ticket.singly,
         )
 
     def decode(self, record: bytes) -> Ticket:
-        order, position, epoch, keys, slot, start, stop, rows, ask = _TICKET.unpack(record)
-        ticket = Ticket(order, Ask(ask), slot, start, stop, rows, epoch, position)
+        order, position, epoch, keys, slot, start, stop, rows, ask, singly = _TICKET.unpack(record)
+        ticket = Ticket(order, Ask(ask), slot, start, stop, rows, epoch, position, singly=singly)
         ticket.keys = self._load_keys(ticket, keys)
         return ticket
 
