@@ -35,6 +35,7 @@ _OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "base_seed": int,
     "workers": dict,
     "ahead": list,
+    "joined": int,
 }
 
 
@@ -52,6 +53,7 @@ class Place:
     base_seed: int | None = None
     workers: dict[str, Any] | None = None
     ahead: list[int] = field(default_factory=list)
+    joined: int | None = None  # steps of a plan that were made of the ends of an iterable's workers
 
     def start(self) -> Start:
         """Where the stream of keys begins."""
@@ -152,6 +154,7 @@ def _check_parts(place: Place) -> None:
         "sampler": place.sampler is not None
         and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
         "workers": place.workers is not None and not _is_workers(place.workers),
+        "joined": place.joined is not None and (type(place.joined) is not int or place.joined < 0),
         "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
         "data": not isinstance(place.data.get("length"), int | None),
         "order": not isinstance(place.order.get("samples"), int | None)
