@@ -5,6 +5,7 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     sources  where samples come from          order    which sample is next
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
+    plan     how much one step takes, for whom
     loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
@@ -19,6 +20,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "DataLoader": "stoker.loader",
+    "BatchPlan": "stoker.plan",
+    "StepBatch": "stoker.plan",
     "Workers": "stoker.contracts",
     "OnError": "stoker.contracts",
     "TooManyFailures": "stoker.errors",
@@ -37,6 +40,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BatchPlan",
     "DataLoader",
     "OnError",
     "ResumeMismatch",
@@ -44,6 +48,7 @@ __all__ = [
     "SlotMemoryError",
     "StateError",
     "Stateful",
+    "StepBatch",
     "StokerError",
     "TooManyFailures",
     "WorkerDied",
@@ -71,6 +76,8 @@ if TYPE_CHECKING:
     from stoker.loader.torch_rng import torch_rng as torch_rng
     from stoker.order import shuffle_quality as shuffle_quality
     from stoker.order.current import rng as rng
+    from stoker.plan import BatchPlan as BatchPlan
+    from stoker.plan import StepBatch as StepBatch
     from stoker.sources import SharedList as SharedList
 
 

@@ -6,6 +6,7 @@
 `state`, `progress`  the place in the data, saved and found again;  `failures`  samples that could not be loaded
 `stats`, `trace`  where the time goes
 `sharing`, `rounds`, `window`  how batches are dealt to workers, and how many at a time
+`planned`, `steps`  a `BatchPlan` read for one loader; batches become its steps
 `assemble`    which job and crew a loader needs;  `datapipes`  torch's DataPipes
 `probe`, `auto`  measuring a dataset and deciding who loads it
 """

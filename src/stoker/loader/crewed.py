@@ -318,6 +318,8 @@ class CrewedIterator(BatchIterator):
             self._fill()
             cause = order.error[1]
             raise cause.to_exception() if isinstance(cause, RemoteError) else cause
+        if self._steps is not None:
+            self._steps.told(order.batch, order.rows, order.worker)
         try:
             batch = self._delivery.build(order)
         finally:

@@ -26,12 +26,14 @@ from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
 from stoker.loader.passes import BatchIterator
+from stoker.loader.planned import Asked, Planned, read_plan, sampler_name
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
 from stoker.loader.stats import Stats, Tally
 from stoker.loader.trace import Trace
 from stoker.order import Order
 from stoker.order.mix import part_length
+from stoker.plan import BatchPlan, Tail
 from stoker.sources.fetch import is_async
 
 T = TypeVar("T", covariant=True)
@@ -50,6 +52,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
+    plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
+                 last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -83,17 +87,28 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
+        plan: BatchPlan | None = None,
+        tail: Tail | None = None,
     ) -> None:
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
         _check_faults(read_policy(on_error), chosen, dataset)
+        planned: Planned | None = None
+        if plan is not None or tail is not None:
+            asked = Asked(dataset, batch_size, sampler, batch_sampler, collate_fn, drop_last, shard, uneven)
+            planned, asked = read_plan(plan, tail, asked, read_policy(on_error))
+            batch_size, batch_sampler = asked.batch_size, asked.batch_sampler
+            drop_last, shard = asked.drop_last, asked.shard
         if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
             last = uneven or ("drop" if drop_last else "pad")
-            sampler = OrderPlan(chosen_order, batch_size or 1, choose_shard(shard), last)
             _check_length(chosen_order, dataset)
+            if planned is not None:
+                sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
+            else:
+                sampler = OrderPlan(chosen_order, batch_size or 1, choose_shard(shard), last)
             shuffle, drop_last = None, False
         elif uneven is not None:
             raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
@@ -116,6 +131,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        self._planned = planned
+        if planned is not None and batch_sampler is None and not planned.is_stream:
+            planned.check_enough(self.sampler)
+        self.plan, self.tail = plan, tail
         self.workers, self.seed, self.reseed = chosen, seed, reseed
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps
@@ -129,6 +148,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._is_loaded = False
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
+
+    def __len__(self) -> int:
+        """Batches of an epoch; with a plan, its steps."""
+        batches = super().__len__()
+        if self._planned is None:
+            return batches
+        if self._planned.is_stream:  # torch has just noted the dataset's length
+            return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
+        return self._planned.steps_of(batches)
 
     def stats(self) -> Stats:
         """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
@@ -239,7 +267,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             order = json.loads(json.dumps(order, default=int))  # NumPy's numbers become Python's
         else:  # torch's samplers: at least their kind has to be the same
             own = self.batch_size is None and self.batch_sampler is not None
-            order = {"sampler": type(self.batch_sampler if own else self.sampler).__name__}
+            order = {"sampler": sampler_name(self.batch_sampler if own else self.sampler)}
         return Place(epoch=epoch, data=data, order=order)
 
     def _get_iterator(self) -> Any:

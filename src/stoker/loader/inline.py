@@ -35,6 +35,8 @@ class InlineIterator(BatchIterator):
             batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
             self._progress.moved_on(draw.end, draw.state)
             if batch is not DROPPED:
+                if self._steps is not None:
+                    self._steps.told(self._progress.place.batches - 1, len(draw.keys), None)
                 self._failures.seen += len(draw.keys)
                 self._tally.loaded(len(draw.keys), self._batches.size_bytes)
                 return batch
@@ -56,6 +58,8 @@ class InlineIterator(BatchIterator):
         if samples is None:
             raise StopIteration
         self._progress.moved_on(0, None)
+        if self._steps is not None:
+            self._steps.told(self._progress.place.batches - 1, len(samples), None)
         self._tally.loaded(len(samples), 0)
         run = Run(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:

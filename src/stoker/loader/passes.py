@@ -20,6 +20,7 @@ from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
 from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
+from stoker.loader.steps import steps_for
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -46,7 +47,8 @@ class BatchIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self._index_sampler)
+        batches = len(self._index_sampler)
+        return batches if self._planned is None else self._planned.steps_of(batches)
 
     def __next__(self) -> Any:
         if torch._C._autograd._profiler_enabled():
@@ -95,6 +97,10 @@ class BatchIterator:
             self._assembly.keeps_workers,
             self._assembly.has_states,
         )
+        self._planned = loader._planned
+        self._steps = steps_for(self._planned, loader.sampler, place)
+        if self._planned is not None and self._planned.is_stream:
+            self._progress.full_rows = self._planned.plan.combined_batch
         self._yielded = 0
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
@@ -115,7 +121,7 @@ class BatchIterator:
         with self._lock:
             begin_ns = time.perf_counter_ns()
             try:
-                batch = self._next()
+                batch = self._next() if self._steps is None else self._steps.step(self._next)
             except StopIteration:
                 self._progress.finished = True
                 self._failures.check_epoch(self._yielded)

@@ -37,6 +37,7 @@ _OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "workers": dict,
     "ahead": list,
     "failures": dict,
+    "joined": int,
 }
 
 
@@ -55,6 +56,7 @@ class Place:
     workers: dict[str, Any] | None = None
     ahead: list[int] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
+    joined: int | None = None  # steps of a plan that were made of the ends of an iterable's workers
 
     def start(self) -> Start:
         """Where the stream of keys begins."""
@@ -155,6 +157,7 @@ def _check_parts(place: Place) -> None:
         "sampler": place.sampler is not None
         and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
         "workers": place.workers is not None and not _is_workers(place.workers),
+        "joined": place.joined is not None and (type(place.joined) is not int or place.joined < 0),
         "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
         "data": not isinstance(place.data.get("length"), int | None),
         "order": not isinstance(place.order.get("samples"), int | None)
