@@ -44,8 +44,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "BatchPlan",
     "AsyncPrefetch",
+    "BatchPlan",
     "DataLoader",
     "OnError",
     "ResumeMismatch",
