@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.accessor.sources import OldSequence, Telling, Unbounded, batch, batches, numbers
 from torch.utils.data import DataLoader, TensorDataset
 
 import stoker
 from stoker import AsyncPrefetch
-from tests.accessor.sources import OldSequence, Telling, Unbounded, batch, batches, numbers
 
 BOTH = pytest.mark.parametrize("by", ["thread", "process"])
 
