@@ -98,7 +98,7 @@ def _local_error() -> Exception:
 class Counting:
     """Says where it stands; counts passes, so that a state is more than a number of batches."""
 
-    def __init__(self, count: int = 6) -> None:
+    def __init__(self, count: int = 9) -> None:
         self.count, self.passes, self.at = count, 0, 0
 
     def __iter__(self) -> Iterator[torch.Tensor]:

@@ -56,6 +56,7 @@ class Lap:
 
     def end(self) -> Place | RemoteError:
         """The place after the lap's end: the beginning of the next one."""
+        self._known = None
         place = self.place()
         if isinstance(place, dict):
             place["items"] = {**place["items"], "finished": True}
@@ -76,6 +77,7 @@ class Lap:
         before = self._stand_or_none()
         batch = self._pull()
         if batch is None:
+            self._known = before  # the tail was made before anybody heard of the end
             return None
         rows, self._before_rest = Rows.of(batch), before
         rows.taken, self._skip = min(self._skip, rows.count), 0

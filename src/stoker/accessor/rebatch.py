@@ -84,7 +84,7 @@ class Column:
 
     def put(self, at: int, leaf: Any, start: int, stop: int) -> None:
         if self.pieces is not None:
-            self.pieces.append(leaf[start:stop])
+            self.pieces.append(_cut(leaf, start, stop))
         elif isinstance(leaf, np.ndarray):
             self.out[at : at + stop - start] = leaf[start:stop]
         else:
@@ -191,7 +191,7 @@ def _size_in_slot(leaf: Any) -> int:
 
 def _column(leaf: Any, rows: int, memory: Bytes) -> Column:
     if not _in_slot(leaf):
-        return Column(leaf[:0], pieces=[])
+        return Column(leaf, pieces=[])
     shape = (rows, *leaf.shape[1:])
     if isinstance(leaf, np.ndarray):
         return Column(np.empty((0, *shape[1:]), leaf.dtype), np.ndarray(shape, leaf.dtype, memory))
@@ -205,6 +205,12 @@ def _kind(leaf: Any) -> str:
     if not isinstance(leaf, (torch.Tensor, np.ndarray)):
         return f"type {type(leaf).__name__!r}"
     return f"shape {tuple(leaf.shape[1:])} and {leaf.dtype}"
+
+
+def _cut(leaf: Any, start: int, stop: int) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+        return torch.narrow_copy(leaf, 0, start, stop - start)  # sparse tensors have no slices
+    return leaf[start:stop]
 
 
 def _join(pieces: list[Any]) -> Any:
