@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 from stoker.batches import has_state
 from stoker.contracts import Failure, OnError, Workers
+from stoker.device import Lookahead
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
@@ -54,6 +55,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
     plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
                  last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
+    device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -89,6 +91,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
         plan: BatchPlan | None = None,
         tail: Tail | None = None,
+        device: torch.device | str | int | None = None,
     ) -> None:
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
@@ -139,6 +142,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error = on_error
+        self.device = device
+        self._lookahead = None if device is None else Lookahead(device)
         self._failures = Failures(read_policy(on_error))
         self._tally = Tally()
         self._trace: Trace | None = None
@@ -157,6 +162,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._planned.is_stream:  # torch has just noted the dataset's length
             return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
         return self._planned.steps_of(batches)
+    def __iter__(self) -> Any:
+        if self._lookahead is None:
+            return super().__iter__()
+        return self._lookahead.begin(super().__iter__, self._state_of_loading, self.persistent_workers)
 
     def stats(self) -> Stats:
         """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
@@ -178,6 +187,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        ahead = self._lookahead.state() if self._lookahead is not None else None
+        return self._state_of_loading() if ahead is None else ahead
+
+    def _state_of_loading(self) -> dict[str, Any]:
+        """The same, where nobody reads ahead of the training loop."""
         if _threads_only(self.workers) and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
@@ -202,6 +216,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
         check_step(place, plan.per_step if plan is not None else None)
         self._check_parts(place)
+        if self._lookahead is not None:
+            self._lookahead.forget(self._iterator is not None)
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
