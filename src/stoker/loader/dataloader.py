@@ -162,6 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._planned.is_stream:  # torch has just noted the dataset's length
             return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
         return self._planned.steps_of(batches)
+
     def __iter__(self) -> Any:
         if self._lookahead is None:
             return super().__iter__()

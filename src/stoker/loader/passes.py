@@ -20,8 +20,8 @@ from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
 from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
-from stoker.loader.steps import steps_for
 from stoker.loader.stats import LoopClock
+from stoker.loader.steps import steps_for
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
