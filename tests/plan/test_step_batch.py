@@ -182,3 +182,14 @@ def test_a_batch_without_rows_says_so_when_it_is_cut() -> None:
 def test_a_replica_outside_the_plan_is_refused() -> None:
     with pytest.raises(IndexError, match="replica 3"):
         StepBatch(torch.zeros(ROWS), PLAN).replica(3)
+
+
+def test_rows_are_told_from_fields_when_their_numbers_collide() -> None:
+    x, y = torch.zeros(1, 3), torch.zeros(1)
+    two = BatchPlan(2)
+    assert [len(names) for names, _ in StepBatch((x, y), two, rows=1).micro_batches()] == [1]
+    widened = torch.zeros(2, 3), torch.zeros(2)
+    assert len(StepBatch(widened, two)) == 2
+    images = [torch.zeros(3, 4, size) for size in (4, 5)]
+    assert [len(part) for part in StepBatch(images, two).micro_batches()] == [2]
+    assert len(StepBatch([torch.zeros(3, 4, 4)] * 5, BatchPlan(8), rows=5)) == 5

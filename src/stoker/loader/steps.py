@@ -44,8 +44,8 @@ class Steps:
         return self._full(batch, real)
 
     def _full(self, batch: Any, real: int) -> StepBatch:
-        """A step as it is: with a mask where rows are there to make ranks equal, and always if steps are padded."""
-        has_mask = self._tail == "pad" or real < self.rows
+        """A step as it is: with a mask where rows may be there to make ranks equal, and always if steps are padded."""
+        has_mask = self._tail == "pad" or self._is_shared_unevenly()
         return StepBatch(batch, self._plan, torch.arange(self.rows) < real if has_mask else None, self.rows)
 
     def _padded(self, columns: Columns, real: int) -> StepBatch:
@@ -65,14 +65,21 @@ class Steps:
         self.rows = sum(columns.rows for columns in parts)
         return self._full(join_rows(parts), self.rows)
 
+    def _is_shared_unevenly(self) -> bool:
+        """Whether some ranks have rows in this step that only make it equal: then all have a mask, or none."""
+        if self._order is None:
+            return False
+        left = self._order.order.n - self.number * self._order.per_step
+        return self.rows * self._order.shard.world > left
+
     def _real_rows(self) -> int:
         """Rows of the batch at hand that are there for themselves, and not to make the ranks' last steps equal."""
         if self._order is None:
             return self.rows
-        samples, per_step, rank = self._order.order.n, self._order.per_step, self._order.shard.rank
-        if (self.number + 1) * per_step <= samples:
+        left = self._order.order.n - self.number * self._order.per_step
+        if left >= self._order.per_step:
             return self.rows
-        return min(self.rows, max(0, samples - self.number * per_step - rank * self.rows))
+        return min(self.rows, max(0, left - self._order.shard.rank * self.rows))
 
 
 class JoinedSteps(Steps):
@@ -91,7 +98,7 @@ class JoinedSteps(Steps):
                     raise
                 parts, self._parts = self._parts, []
                 return self._last(columns_of(join_rows(parts), sum(columns.rows for columns in parts)))
-            self._parts.append(columns_of(batch, self._plan.micro_batch, self.rows))
+            self._parts.append(columns_of(batch, self.rows, self._plan.micro_batch))
         parts, self._parts = self._parts, []
         return self._joined(parts)
 

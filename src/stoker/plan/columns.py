@@ -15,6 +15,7 @@ Whatever has another number of rows is an error that says where it lies.
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -37,13 +38,14 @@ class Columns:
 
 
 def columns_of(batch: Any, *expected: int) -> Columns:
-    """Take a batch apart; `expected` are the numbers of rows it is likely to have, if they are known."""
-    for rows in _candidates(batch, expected):
-        found = _Taken(rows)
-        rebuild = found.take(batch, "the batch")
-        if found.parts and not found.misfits:
-            return Columns(rows, found.parts, rebuild)
-    raise _no_rows(batch, expected)
+    """Take a batch apart; `expected` are the numbers of rows that it is likely to have, the likeliest first."""
+    found = _rows_found(batch)
+    for loosely, rows in (*itertools.product((False, True), expected), *itertools.product((False, True), found)):
+        taken = _Taken(rows, loosely)
+        rebuild = taken.take(batch, "the batch")
+        if taken.parts and not taken.misfits:
+            return Columns(rows, taken.parts, rebuild)
+    raise _no_rows(batch, [*expected, *found])
 
 
 def take_rows(columns: Columns, rows: Sequence[int]) -> Any:
@@ -77,10 +79,14 @@ def is_array(value: Any) -> bool:
 
 
 class _Taken:
-    """Takes a batch apart under the assumption that it has so many rows."""
+    """Takes a batch apart under the assumption that it has so many rows.
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
+    A list of as many tensors may be a structure with another number of rows as well as a column. So it is taken for a
+    column only `loosely`, when nothing else fits.
+    """
+
+    def __init__(self, rows: int, loosely: bool = True) -> None:
+        self._rows, self._loosely = rows, loosely
         self.parts: list[Any] = []
         self.misfits: list[str] = []  # what has another number of rows, and where
 
@@ -98,7 +104,7 @@ class _Taken:
         rebuild = self._take_structure(named, assemble, where)
         if len(self.parts) > before and len(self.misfits) == wrong:
             return rebuild
-        if len(value) == self._rows:
+        if len(value) == self._rows and (self._loosely or len(self.parts) == before):
             del self.parts[before:], self.misfits[wrong:]
             return self._column(value)
         return rebuild
@@ -152,12 +158,12 @@ def _registered(value: Any) -> tuple[list[tuple[Any, Any]], Callable[[list[Any]]
     return list(enumerate(parts)), lambda changed: entry.unflatten_fn(changed, context)
 
 
-def _candidates(batch: Any, expected: Sequence[int]) -> list[int]:
-    """How many rows a batch may have: as expected, else as the first tensor in it, else as the first list."""
+def _rows_found(batch: Any) -> list[int]:
+    """How many rows a batch seems to have: those of the first tensor in it, or else of the first list."""
     found = _first(batch, lambda value: is_array(value) and len(value.shape) and value.shape[0])
     if found is None:
         found = _first(batch, lambda value: isinstance(value, list | tuple) and not _holds_lists(value) and len(value))
-    return list(dict.fromkeys([*expected, *([] if found is None else [found])]))
+    return [] if found is None else [found]
 
 
 def _holds_lists(value: Sequence[Any]) -> bool:
@@ -173,8 +179,7 @@ def _first(value: Any, rows: Callable[[Any], Any]) -> int | None:
     return next((found for found in inner if found is not None), None)
 
 
-def _no_rows(batch: Any, expected: Sequence[int]) -> Exception:
-    candidates = _candidates(batch, expected)
+def _no_rows(batch: Any, candidates: Sequence[int]) -> Exception:
     taken = _Taken(candidates[0] if candidates else 0)
     taken.take(batch, "the batch")
     if not taken.misfits:
