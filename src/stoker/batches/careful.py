@@ -25,6 +25,7 @@ class Careful:
     where: str
     mark: Callable[[int], None] | None = None
     sleep: Callable[[float], None] = time.sleep
+    retries: int = 0  # tries so far beyond the first of each sample
 
     def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
         one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
@@ -54,6 +55,7 @@ class Careful:
             self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
             pause_s *= 2
             self._mark(row)
+            self.retries += 1
             try:
                 return one(key)
             except Exception as again:
