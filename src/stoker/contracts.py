@@ -77,6 +77,7 @@ class Report:
     payload: Any = None
     began_ns: int = 0  # on the clock that all processes of a machine share
     lane: int = 0
+    retries: int = 0  # tries of its samples beyond the first of each
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class Careful:
     mark: Callable[[int], None] | None = None
     singly: bool = False  # even where runs could be loaded at once
     sleep: Callable[[float], None] = time.sleep
+    retries: int = 0  # tries so far beyond the first of each sample
 
     def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
         if fetch.by_runs and randomness is None and not self.singly:
@@ -62,6 +63,8 @@ class Careful:
             self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
             pause_s *= 2
             mark(row)
+            self._mark(row)
+            self.retries += 1
             try:
                 return one(key)
             except Exception as again:

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,7 @@ class MapJob:
     _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
     _reader: Reader | None = None
+    _retries: int = 0  # during the ticket at hand; each lane has a job of its own, and coroutines count by themselves
 
     @property
     def dataset(self) -> Any:
@@ -129,20 +131,22 @@ class MapJob:
             report = self._failure(ticket, error)
         else:
             self._add_state(report)
+        report.retries, self._retries = self._retries, 0
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
-        begin = time.perf_counter_ns()
+        begin, again = time.perf_counter_ns(), Counter[int]()
         try:
             keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
-            samples = await asyncio.gather(*(self._await(key, position + row) for row, key in enumerate(keys)))
+            samples = await asyncio.gather(*(self._await(key, position + row, again) for row, key in enumerate(keys)))
             report = self._finish(ticket, slot, list(samples))
             self._add_state(report)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
         except self._caught_awaiting as error:
             report = self._failure(ticket, error)
+        report.retries = again.total()
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
@@ -222,17 +226,18 @@ class MapJob:
         report.payload = Payload(self._layout if report.layout else None, failed=failed, parts=loose)
         return report
 
-    async def _await(self, key: Any, position: int) -> Any:
+    async def _await(self, key: Any, position: int, again: Counter[int]) -> Any:
         CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
         error: BaseException | None = None
         for attempt in range(self.on_error.tries):
             if attempt:
                 await asyncio.sleep(self.on_error.pause_s * 2 ** (attempt - 1))
+                again[position] += 1
             try:
                 async with self._box.permits or contextlib.nullcontext():
                     return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
-            except (Exception, asyncio.CancelledError) as again:
-                error = again
+            except (Exception, asyncio.CancelledError) as raised:
+                error = raised
         if error is not None and self.on_error == OnError():
             raise error
         return Failed(RemoteError.capture(error or TimeoutError(), self._where))
@@ -245,12 +250,14 @@ class MapJob:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
         if self._mark is None and self.on_error == OnError():
             return load_run(self.fetch, run, self.randomness)
+        careful = Careful(self.on_error, self._where, self._mark)
         token = CURRENT_RUN.set(run)
         try:
             singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
             careful = Careful(self.on_error, self._where, self._mark, singly)
             return careful.load(self.fetch, run, self.randomness, ticket.start)
         finally:
+            self._retries += careful.retries
             CURRENT_RUN.reset(token)
 
     def _add_state(self, report: Report) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -30,7 +31,8 @@ from stoker.loader.passes import BatchIterator
 from stoker.loader.planned import Asked, Planned, read_plan, sampler_name
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
-from stoker.loader.stats import Stats, Tally
+from stoker.loader.stats import Stats
+from stoker.loader.tally import Tally
 from stoker.loader.trace import Trace
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -171,15 +173,26 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def stats(self) -> Stats:
         """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
         latest = self._latest() if self._latest is not None else None
-        shape = latest.shape() if latest is not None else {"slots": 0, "slots_leased": 0, "ready": 0, "restarts": 0}
-        crew = latest._workers if latest is not None else ()
-        return self._tally.stats(crew, self.workers.lanes, failures=len(self._failures.listed), **shape)
+        self._tally.memory.look(latest.pids() if latest is not None else ())
+        return self._stats()
 
-    def trace(self, path: str) -> Trace:
+    def _stats(self) -> Stats:
+        """The same without a look at memory, which takes some milliseconds."""
+        latest = self._latest() if self._latest is not None else None
+        slots = latest.slots() if latest is not None else {"slots": 0, "slots_in_use": 0, "slots_leased": 0}
+        return self._tally.stats(max(1, self.workers.lanes), failures=len(self._failures.listed), **slots)
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
+        if self._trace is not None:
+            self._trace.close()  # one at a time
         trace: Trace = Trace(path)
         self._trace = trace
         return trace
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, and a loader that travels to another process, begins its statistics anew."""
+        return {**self.__dict__, "_tally": Tally(), "_trace": None, "_latest": None}
 
     @property
     def failures(self) -> list[Failure]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
@@ -22,6 +22,8 @@ from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
 from stoker.loader.stats import LoopClock
 from stoker.loader.steps import steps_for
+from stoker.loader.tally import PassTally
+from stoker.loader.trace import PassTrace
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -31,9 +33,9 @@ class BatchIterator:
     """Iterates once over a loader; with persistent workers, again after each `_reset`."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        begun_ns = time.perf_counter_ns()
         self._lock = threading.Lock()
-        self._tally, self._trace = loader._tally, loader._trace
+        self._tally, self._clock = loader._tally, loader._tally.clock
+        begun_ns = self._clock()
         self._failures = loader._failures
         self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._assembly = Assembly(loader)
@@ -43,7 +45,7 @@ class BatchIterator:
         self._clock: LoopClock | None = None  # None where somebody reads ahead of the training loop, and tells it
         self._begin(loader)
         self._start()
-        self._tally.begin_pass(begun_ns)
+        self._begin_count(begun_ns, loader)
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -63,6 +65,7 @@ class BatchIterator:
 
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
+        self._count.closed = True
 
     def read_ahead(self) -> LoopClock:
         """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
@@ -78,6 +81,17 @@ class BatchIterator:
     def shape(self) -> dict[str, int]:
         """Slots and batches as they are now, for the statistics."""
         return {"slots": self._pool.made, "slots_leased": self._pool.leased, "ready": 0, "restarts": 0}
+    def slots(self) -> dict[str, int]:
+        """Slots as they are now, for the statistics."""
+        return {"slots": self._pool.made, "slots_in_use": self._pool.in_use, "slots_leased": self._pool.leased}
+
+    def pids(self) -> list[int]:
+        """The processes that load for this one."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    _maker: InlineBatches | Delivery  # of the batches, set where a pass starts
+    _count: PassTally
+    _trace: PassTrace | None
 
     # Names that code written for torch's iterators knows.
     _workers: Any = ()
@@ -87,12 +101,18 @@ class BatchIterator:
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Start the next epoch with the same workers."""
-        begun_ns = time.perf_counter_ns()
+        begun_ns = self._clock()
         with self._lock:
-            self._trace = loader._trace
             self._begin(loader)
             self._restart()
-            self._tally.begin_pass(begun_ns)
+            self._begin_count(begun_ns, loader)
+
+    def _begin_count(self, begun_ns: int, loader: DataLoader[Any]) -> None:
+        workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
+        self._count = self._tally.begin_pass(begun_ns, self, workers)
+        self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
+        open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
+        self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -133,7 +153,12 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            begin_ns = time.perf_counter_ns()
+            count = self._count
+            begin_ns = self._clock()
+            if begin_ns >= self._tally.memory.due_ns:
+                self._tally.memory.look(self.pids())
+                begin_ns = self._clock()
+            count.asked_ns = begin_ns
             try:
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
             except StopIteration:
@@ -145,10 +170,32 @@ class BatchIterator:
                 raise
             if self._clock is not None:
                 self._clock.waited(begin_ns, time.perf_counter_ns())
+                batch = self._next()
+            except BaseException as error:
+                self._broke_off(begin_ns, error)
+                raise
+            end_ns = self._clock()
+            count.step(begin_ns, end_ns, self._maker.samples, self._maker.size_bytes)
+            if self._trace is not None:
+                self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": self._maker.samples})
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
         return self._pinning(batch) if self._pinning.active else batch
+
+    def _broke_off(self, begin_ns: int, error: BaseException) -> None:
+        """There was no batch: an error, or the end."""
+        try:
+            if isinstance(error, StopIteration):
+                self._progress.finished = True
+                self._failures.check_epoch(self._yielded)
+                self._over()
+        finally:
+            end_ns = self._clock()
+            self._count.waited(begin_ns, end_ns)
+            if self._trace is not None and not self._count.over:
+                self._trace.end(begin_ns, end_ns, error)
+            self._count.over |= isinstance(error, StopIteration)
 
     def _warn_if_longer(self, told: int) -> None:
         if self._yielded <= told:

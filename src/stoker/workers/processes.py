@@ -78,6 +78,7 @@ class ProcessCrew:
         self._quiet_before = False
         self._pipes = Pipes(len(self._unsent))
         self.workers: list[Any] = []
+        self.restarts = 0  # workers that were started in the place of others
         self._close = weakref.finalize(self, let_go, os.getpid(), arena, self._pipes, self.workers, self._parcel)
         OPEN_PIPES.add(self._pipes)
         try:
@@ -180,6 +181,7 @@ class ProcessCrew:
         self._recovery.replaced(lanes)
         self._recovery.pause()
         self.workers[number] = self._start(number)
+        self.restarts += 1
         self._poll = self._make_poll()
         self._send_one_alone()
         self._send_again(again)
@@ -273,11 +275,6 @@ class ProcessCrew:
 
     def _held_at(self, place: int) -> Given | None:
         return self._outstanding.get((self._arena.control[place] - 1, self._arena.control[place + FIRST]))
-
-    @property
-    def restarts(self) -> int:
-        """How many workers were started in the place of others."""
-        return self._recovery.restarts
 
     def close(self) -> None:
         self._close()

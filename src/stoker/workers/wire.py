@@ -23,6 +23,9 @@ RECORD = 80
 _TICKET = struct.Struct("<qqqqiiiib?30x")  # order, position, epoch, keys, slot, start, stop, rows, ask, singly
 # order, bytes, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer
 _REPORT = struct.Struct("<qqqqqqiiiihhb11x")
+_TICKET = struct.Struct("<qqqqiiiib31x")  # order, position, epoch, keys, slot, start, stop, rows, ask
+# order, bytes, layout, busy, began, note, start, stop, slot, rows, retries, worker, lane, answer
+_REPORT = struct.Struct("<qqqqqqiiiiihhb7x")
 _NO_KEYS = -1
 
 
@@ -96,6 +99,7 @@ class ReportCode:
             report.stop,
             slot,
             rows,
+            report.retries,
             report.worker,
             report.lane,
             report.answer,
@@ -105,8 +109,8 @@ class ReportCode:
         """All reports in `records`."""
         reports = []
         for fields in _REPORT.iter_unpack(records):
-            order, size, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer = fields
-            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane)
+            order, size, layout, busy, began, note, start, stop, slot, rows, retries, worker, lane, answer = fields
+            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane, retries)
             if note:
                 report.payload = pickle.loads(self._arena.read_note(slot, start, rows, note))
             reports.append(report)
