@@ -145,7 +145,8 @@ def test_until_somebody_loads_is_start_up_and_the_rest_of_the_first_wait_is_load
     count = tally.begin_pass(begun_ns, clock, 2)
     for began_ms, worker in ((25, 1), (20, 0)):  # they import for a while
         count.heard(Report(0, Answer.DONE, 0, 1, worker, busy_ns=10 * MS, began_ns=begun_ns + began_ms * MS))
-    count.step(begun_ns + 5 * MS, begun_ns + 40 * MS, samples=8, size_bytes=64)
+    count.loaded(samples=8, size_bytes=64)
+    count.step(begun_ns + 5 * MS, begun_ns + 40 * MS)
     count.heard(Report(0, Answer.DONE, 0, 1, 0, busy_ns=MS, began_ns=begun_ns + 6 * MS))  # too late to matter
     clock.turn(35)
     stats = tally.stats(1, failures=0, slots=0, slots_in_use=0, slots_leased=0)

@@ -63,7 +63,6 @@ class Careful:
             self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
             pause_s *= 2
             mark(row)
-            self._mark(row)
             self.retries += 1
             try:
                 return one(key)

@@ -250,11 +250,10 @@ class MapJob:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
         if self._mark is None and self.on_error == OnError():
             return load_run(self.fetch, run, self.randomness)
-        careful = Careful(self.on_error, self._where, self._mark)
+        singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
+        careful = Careful(self.on_error, self._where, self._mark, singly)
         token = CURRENT_RUN.set(run)
         try:
-            singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
-            careful = Careful(self.on_error, self._where, self._mark, singly)
             return careful.load(self.fetch, run, self.randomness, ticket.start)
         finally:
             self._retries += careful.retries

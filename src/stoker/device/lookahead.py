@@ -141,7 +141,7 @@ class DevicePass:
             begin_ns = time.perf_counter_ns()
             item = self._next_item()
             if item.is_last:
-                self._end()
+                self._end(begin_ns, item.error)
             if item.copied is None:
                 raise StopIteration if item.error is None else _taken(item)
             batch = self._copies.hand_over(item.copied)
@@ -172,10 +172,10 @@ class DevicePass:
         self._belt.thread = thread
         thread.start()
 
-    def _end(self) -> None:
+    def _end(self, begin_ns: int, error: BaseException | None) -> None:
         self._handed.is_over = True
         if self._clock is not None:
-            self._clock.ended()
+            self._clock.ended(begin_ns, time.perf_counter_ns(), error or StopIteration())
         self.close()
 
 

@@ -71,7 +71,6 @@ class InlineIterator(BatchIterator):
         self._progress.moved_on(0, None)
         if self._steps is not None:
             self._steps.told(self._progress.place.batches - 1, len(samples), None)
-        self._tally.loaded(len(samples), 0)
         self._maker.samples = len(samples)
         run = Run(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:

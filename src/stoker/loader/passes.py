@@ -19,8 +19,8 @@ from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
 from stoker.loader.keys import KeyStream
+from stoker.loader.loop_clock import LoopClock
 from stoker.loader.progress import Progress
-from stoker.loader.stats import LoopClock
 from stoker.loader.steps import steps_for
 from stoker.loader.tally import PassTally
 from stoker.loader.trace import PassTrace
@@ -42,7 +42,6 @@ class BatchIterator:
         self._pool = self._assembly.pool()
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
-        self._clock: LoopClock | None = None  # None where somebody reads ahead of the training loop, and tells it
         self._begin(loader)
         self._start()
         self._begin_count(begun_ns, loader)
@@ -69,18 +68,16 @@ class BatchIterator:
 
     def read_ahead(self) -> LoopClock:
         """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
-        clock, self._clock = self._clock, None
-        assert clock is not None
-        return clock
+        loop, self._loop = self._loop, None
+        if loop is None:
+            raise RuntimeError("somebody reads ahead of the training loop already")
+        return loop
 
     @property
     def wants_callers_thread(self) -> bool:
         """Whether loading in a thread beside the training loop would disturb it."""
         return False
 
-    def shape(self) -> dict[str, int]:
-        """Slots and batches as they are now, for the statistics."""
-        return {"slots": self._pool.made, "slots_leased": self._pool.leased, "ready": 0, "restarts": 0}
     def slots(self) -> dict[str, int]:
         """Slots as they are now, for the statistics."""
         return {"slots": self._pool.made, "slots_in_use": self._pool.in_use, "slots_leased": self._pool.leased}
@@ -92,6 +89,7 @@ class BatchIterator:
     _maker: InlineBatches | Delivery  # of the batches, set where a pass starts
     _count: PassTally
     _trace: PassTrace | None
+    _loop: LoopClock | None  # None where somebody else tells when the training loop waits
 
     # Names that code written for torch's iterators knows.
     _workers: Any = ()
@@ -113,6 +111,7 @@ class BatchIterator:
         self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
+        self._loop = LoopClock(self._count, self._trace)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -135,7 +134,6 @@ class BatchIterator:
         if self._planned is not None and self._planned.is_stream:
             self._progress.full_rows = self._planned.plan.combined_batch
         self._yielded = 0
-        self._clock = LoopClock(self._tally, self._trace)
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
 
@@ -153,31 +151,21 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            count = self._count
             begin_ns = self._clock()
             if begin_ns >= self._tally.memory.due_ns:
                 self._tally.memory.look(self.pids())
                 begin_ns = self._clock()
-            count.asked_ns = begin_ns
+            loop = self._loop
+            if loop is not None:
+                self._count.asked_ns = begin_ns
             try:
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
-            except StopIteration:
-                self._progress.finished = True
-                self._failures.check_epoch(self._yielded)
-                if self._clock is not None:
-                    self._clock.ended()
-                self._over()
-                raise
-            if self._clock is not None:
-                self._clock.waited(begin_ns, time.perf_counter_ns())
-                batch = self._next()
             except BaseException as error:
                 self._broke_off(begin_ns, error)
                 raise
-            end_ns = self._clock()
-            count.step(begin_ns, end_ns, self._maker.samples, self._maker.size_bytes)
-            if self._trace is not None:
-                self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": self._maker.samples})
+            self._count.loaded(self._maker.samples, self._maker.size_bytes)
+            if loop is not None:
+                loop.waited(begin_ns, self._clock())
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
@@ -191,11 +179,8 @@ class BatchIterator:
                 self._failures.check_epoch(self._yielded)
                 self._over()
         finally:
-            end_ns = self._clock()
-            self._count.waited(begin_ns, end_ns)
-            if self._trace is not None and not self._count.over:
-                self._trace.end(begin_ns, end_ns, error)
-            self._count.over |= isinstance(error, StopIteration)
+            if self._loop is not None:
+                self._loop.ended(begin_ns, self._clock(), error)
 
     def _warn_if_longer(self, told: int) -> None:
         if self._yielded <= told:

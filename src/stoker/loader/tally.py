@@ -69,12 +69,15 @@ class PassTally(Counts):
     first_load_ns: int = 0  # when the first run of rows was begun, by whichever worker
     ready: int = 0
 
-    def step(self, begin_ns: int, end_ns: int, samples: int, size_bytes: int) -> None:
+    def loaded(self, samples: int, size_bytes: int) -> None:
+        """A batch was made."""
+        self.samples += samples
+        self.size_bytes += size_bytes
+
+    def step(self, begin_ns: int, end_ns: int) -> None:
         """The training loop asked for a batch, and got it."""
         wait_ns = end_ns - begin_ns
         self.asked_ns = 0
-        self.samples += samples
-        self.size_bytes += size_bytes
         self.wait_ns += wait_ns
         self.waits_ns.append(wait_ns)
         self.latest_ns = end_ns

@@ -21,9 +21,6 @@ from stoker.slots import Arena
 
 RECORD = 80
 _TICKET = struct.Struct("<qqqqiiiib?30x")  # order, position, epoch, keys, slot, start, stop, rows, ask, singly
-# order, bytes, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer
-_REPORT = struct.Struct("<qqqqqqiiiihhb11x")
-_TICKET = struct.Struct("<qqqqiiiib31x")  # order, position, epoch, keys, slot, start, stop, rows, ask
 # order, bytes, layout, busy, began, note, start, stop, slot, rows, retries, worker, lane, answer
 _REPORT = struct.Struct("<qqqqqqiiiiihhb7x")
 _NO_KEYS = -1
