@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, get_worker_info
 
 from stoker import BatchPlan, DataLoader, ResumeMismatch, StateError
+from stoker.testing import assert_resumes_everywhere
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -168,3 +169,10 @@ class Failing(IterableDataset[int]):
 def test_a_stream_that_breaks_says_so() -> None:
     with pytest.raises(OSError, match="the stream broke"):
         list(DataLoader(Failing(), plan=PLAN))
+
+
+def test_the_public_checker_resumes_steps_everywhere() -> None:
+    def made(plan: BatchPlan) -> Any:
+        return lambda: DataLoader(range(35), plan=plan, shuffle=True, seed=3, tail="pad")  # type: ignore[arg-type]
+
+    assert_resumes_everywhere(made(PLAN))
