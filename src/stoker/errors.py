@@ -6,6 +6,7 @@
     ├── SlotMemoryError   (MemoryError)    no memory for a slot
     ├── TooManyFailures   (RuntimeError)   more samples failed than the budget allows
     ├── StateError        (ValueError)     a saved state that cannot be read
+    ├── TunedError        (ValueError)     a file of tuned settings that cannot be used
     └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
         └── WorkersMismatch  (AssertionError)   of another number of workers, where each has a state of its own
 
@@ -55,6 +56,10 @@ class TooManyFailures(StokerError, RuntimeError):
 
 class StateError(StokerError, ValueError):
     """A saved state that is damaged, newer than this Stoker, or not a loader's state at all."""
+
+
+class TunedError(StokerError, ValueError):
+    """A file of tuned settings that cannot be read, or that contradicts the loader's arguments."""
 
 
 class ResumeMismatch(StokerError, ValueError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -30,6 +31,7 @@ from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
 from stoker.loader.stats import Stats, Tally
 from stoker.loader.trace import Trace
+from stoker.loader.tuned import Arguments, decided_by
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.sources.fetch import is_async
@@ -50,6 +52,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
+    tuned        a file that `stoker tune` wrote: batch_size, workers and prefetch_factor are what it says
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -83,7 +86,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
+        tuned: str | os.PathLike[str] | None = None,
     ) -> None:
+        if tuned is not None:
+            given = (batch_size, num_workers, workers, prefetch_factor, multiprocessing_context, batch_sampler)
+            batch_size, workers, prefetch_factor = decided_by(tuned, Arguments(*given))
+            num_workers = 0
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
