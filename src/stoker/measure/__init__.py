@@ -13,6 +13,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
     records          findings of a benchmark, machine facts in JSON  (keeping claims)
     statistics       a series in a median, a spread                  (judging it)
     groups           repeats of a setting put together               (judging settings)
+    rebuild          a loader again, with other arguments            (trying changes)
     blame            whose line raised                               (when it fails)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
