@@ -1,4 +1,4 @@
-"""`tuned="stoker.toml"`: what is written is what is read, files that cannot be used say why, and nothing is overruled."""
+"""`tuned="stoker.toml"`: what is written is read again, files that cannot be used say why, nothing is overruled."""
 
 from __future__ import annotations
 
