@@ -52,10 +52,16 @@ class Choice:
 
 def decide(dataset: Any, start_method: str | None = None) -> Workers:
     """Measure the dataset, pick, and say so."""
-    choice = choose(dataset, start_method or torch.multiprocessing.get_start_method(allow_none=True) or "fork")
+    choice = choose(dataset, start_method or platform_start_method())
     workers = choice.workers
     log.info("num_workers='auto' chose processes=%d, lanes=%d: %s", workers.processes, workers.lanes, choice.reason)
     return workers
+
+
+def platform_start_method() -> str:
+    """How workers start if nobody says otherwise; asking does not settle it."""
+    method = torch.multiprocessing.get_start_method(allow_none=True)
+    return method or torch.multiprocessing.get_all_start_methods()[0]  # the first is the platform's
 
 
 def choose(dataset: Any, start_method: str, measure: Callable[[Any], Probe] = probe) -> Choice:

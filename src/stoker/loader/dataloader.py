@@ -34,6 +34,7 @@ from stoker.loader.state import Place, check_iterable_states, check_same_data, c
 from stoker.loader.stats import Stats
 from stoker.loader.tally import Tally
 from stoker.loader.trace import Trace
+from stoker.loader.tuned import Arguments, decided_by
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.plan import BatchPlan, Tail
@@ -58,6 +59,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
                  last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
     device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
+    tuned        a file that `stoker tune` wrote: batch_size, workers and prefetch_factor are what it says
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -94,7 +96,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         plan: BatchPlan | None = None,
         tail: Tail | None = None,
         device: torch.device | str | int | None = None,
+        tuned: str | os.PathLike[str] | None = None,
     ) -> None:
+        if tuned is not None:
+            given = (batch_size, num_workers, workers, prefetch_factor, multiprocessing_context, batch_sampler)
+            batch_size, workers, prefetch_factor = decided_by(tuned, Arguments(*given))
+            num_workers = 0
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
