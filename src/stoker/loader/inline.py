@@ -26,6 +26,9 @@ class InlineIterator(BatchIterator):
             if states[0] is not None:
                 _restore(self._assembly.dataset, states[0])
 
+    def _restart(self) -> None:
+        self._start()
+
     def _next(self) -> Any:
         if self._keys is None:
             return self._next_of_iterable()

@@ -271,6 +271,7 @@ class ProcessCrew:
             self._states[number],
             staff.options.replaces and not staff.coroutines,
             staff.options.worker_max_bytes,
+            max(1, self._epoch),
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
         with own_fork():
