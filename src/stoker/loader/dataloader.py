@@ -23,6 +23,7 @@ from stoker.device import Lookahead
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
+from stoker.loader.epochs import Epochs, listen
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
@@ -112,10 +113,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             planned, asked = read_plan(plan, tail, asked, read_policy(on_error))
             batch_size, batch_sampler = asked.batch_size, asked.batch_sampler
             drop_last, shard = asked.drop_last, asked.shard
+        if shuffle is False and not _is_plain(None, sampler, batch_sampler):
+            order = shard = uneven = None  # a trainer made this loader anew, with a sampler of its own choice
         if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
             last = uneven or ("drop" if drop_last else "pad")
+            given = None if shard is None else choose_shard(shard)
+            sampler = OrderPlan(chosen_order, batch_size or 1, given, last)
             _check_length(chosen_order, dataset)
             if planned is not None:
                 sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
@@ -158,6 +163,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._trace: Trace | None = None
         self._latest: weakref.ref[BatchIterator] | None = None
         self._progress: Progress | None = None
+        self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
+        listen(self.sampler, self._epochs)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if _threads_only(chosen):
@@ -242,9 +249,18 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
+        self._go_to(place)
+        self._epochs.news, self._epochs.current = None, place.told
+
+    def _go_to(self, place: Place) -> None:
+        """Let the next pass begin there."""
         self._place, self._is_loaded = place, True
         self._failures.resume(place.failures)
         place.failures = {}  # counted above from now on
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
+        return {**self.__dict__, "_latest": None, "_iterator": None, "_progress": None, "_place": None, "_trace": None}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""
@@ -271,13 +287,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         place, self._place = self._place, None
         if place is None:
             place = self._described(self._progress.place.epoch + 1 if self._progress is not None else 0)
+        news = self._epochs.heed()
+        if self._is_loaded and news is not None and not place.is_in(news):
+            place = self._described(news)
         if not self._is_loaded:
             place.sampler = None  # the sampler stands where it stands
-            if isinstance(self.sampler, OrderPlan) and self.sampler.was_told:
-                place.epoch = self.sampler.epoch  # a trainer has called set_epoch
+            place.epoch = place.epoch if news is None else news
+        place.told = place.told if self._epochs.current is None else self._epochs.current
         self._is_loaded = False
         if isinstance(self.sampler, OrderPlan):
-            self.sampler.begin(place.epoch)
+            self.sampler.epoch = place.epoch
         return place
 
     def _draw_ahead(self) -> Place:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,6 +43,7 @@ class BatchIterator:
         self._pool = self._assembly.pool()
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
+        self._loader = weakref.ref(loader)  # which may hold this iterator
         self._begin(loader)
         self._start()
         self._begin_count(begun_ns, loader)
@@ -137,11 +139,38 @@ class BatchIterator:
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
 
+    def _heed_news(self) -> None:
+        """Before the first batch: a trainer may have said since `iter()` which epoch it is in (see `epochs`)."""
+        loader = self._loader()
+        place, keys = self._progress.place, self._keys
+        told = loader._epochs.heed() if loader is not None else None
+        moved = keys.epoch_moved_to() if keys is not None else None
+        news = moved if told is None else told
+        if loader is None or news is None:
+            return
+        if moved is None and place.is_in(news):
+            place.told = news
+        elif place.batches or (keys is not None and keys.changes_with_epoch):
+            self._begin_instead(loader, news)
+        else:
+            place.epoch = place.told = news
+
+    def _begin_instead(self, loader: DataLoader[Any], epoch: int) -> None:
+        """Leave the epoch, of which nothing was taken here, for another one."""
+        if self._progress.place.batches:  # it was resumed, and the trainer has done with it
+            if self._keys is not None:
+                self._keys.leave()
+            if not self._assembly.keeps_workers:
+                self._base_seed = None
+        loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
+        self._begin(loader)
+        self._restart()
+
     def _start(self) -> None:
         raise NotImplementedError("each kind of pass starts those who load for it")
 
     def _restart(self) -> None:
-        raise NotImplementedError("only passes with workers are used again")
+        raise NotImplementedError("each kind of pass begins an epoch again in its own way")
 
     def _over(self) -> None:
         """The epoch has ended."""
@@ -162,6 +191,14 @@ class BatchIterator:
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
             except BaseException as error:
                 self._broke_off(begin_ns, error)
+                if not self._yielded:
+                    self._heed_news()
+                batch = self._next()
+            except StopIteration:
+                self._progress.finished = True
+                self._failures.check_epoch(self._yielded)
+                self._tally.ended_ns = time.perf_counter_ns()
+                self._over()
                 raise
             self._count.loaded(self._maker.samples, self._maker.size_bytes)
             if loop is not None:

@@ -83,6 +83,7 @@ class Station:
     timed: bool = False  # and when
     max_bytes: int | None = None
     owner_handles_term: bool = False
+    epoch: int = 1  # the one that the state is a place in
 
 
 def worker_main(station: Station) -> None:
@@ -169,7 +170,10 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         with beginning:  # no lane loads for an epoch whose note has not been read
             if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
                 identity.meet_torch()  # it may have been imported since
-                job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
+                note = EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2])
+                if epoch == 0 and ticket.epoch != station.epoch:
+                    job.begin_epoch(note)  # the epoch of the state was left before this worker had begun it
+                job.begin_epoch(note)
                 epoch = ticket.epoch
         return ticket
 
