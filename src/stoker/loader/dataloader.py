@@ -119,13 +119,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
             last = uneven or ("drop" if drop_last else "pad")
-            given = None if shard is None else choose_shard(shard)
-            sampler = OrderPlan(chosen_order, batch_size or 1, given, last)
             _check_length(chosen_order, dataset)
             if planned is not None:
                 sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
             else:
-                sampler = OrderPlan(chosen_order, batch_size or 1, choose_shard(shard), last)
+                sampler = OrderPlan(chosen_order, batch_size or 1, None if shard is None else choose_shard(shard), last)
             shuffle, drop_last = None, False
         elif uneven is not None:
             raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
@@ -204,10 +202,6 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._trace = trace
         return trace
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy, and a loader that travels to another process, begins its statistics anew."""
-        return {**self.__dict__, "_tally": Tally(), "_trace": None, "_latest": None}
-
     @property
     def failures(self) -> list[Failure]:
         """The samples that could not be loaded so far."""
@@ -260,7 +254,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**self.__dict__, "_latest": None, "_iterator": None, "_progress": None, "_place": None, "_trace": None}
+        own = dict.fromkeys(("_latest", "_iterator", "_progress", "_place", "_trace"))
+        return {**self.__dict__, **own, "_tally": Tally()}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

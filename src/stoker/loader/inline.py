@@ -29,6 +29,7 @@ class InlineIterator(BatchIterator):
     @property
     def wants_callers_thread(self) -> bool:
         return self._assembly.sets_generators  # the training loop draws from them too
+
     def _restart(self) -> None:
         self._start()
 

@@ -188,17 +188,11 @@ class BatchIterator:
             if loop is not None:
                 self._count.asked_ns = begin_ns
             try:
+                if not self._yielded:
+                    self._heed_news()
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
             except BaseException as error:
                 self._broke_off(begin_ns, error)
-                if not self._yielded:
-                    self._heed_news()
-                batch = self._next()
-            except StopIteration:
-                self._progress.finished = True
-                self._failures.check_epoch(self._yielded)
-                self._tally.ended_ns = time.perf_counter_ns()
-                self._over()
                 raise
             self._count.loaded(self._maker.samples, self._maker.size_bytes)
             if loop is not None:

@@ -296,9 +296,7 @@ class ProcessCrew:
             timed=staff.options.sample_timeout_s is not None,
             max_bytes=staff.options.worker_max_bytes,
             owner_handles_term=callable(signal.getsignal(signal.SIGTERM)),
-            staff.options.replaces and not staff.coroutines,
-            staff.options.worker_max_bytes,
-            max(1, self._epoch),
+            epoch=max(1, self._epoch),
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
         with own_fork(), interrupts_kept():
