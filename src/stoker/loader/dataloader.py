@@ -243,14 +243,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
+        self._failures.resume(place.failures)
+        place.failures = {}  # counted there from now on
         self._go_to(place)
         self._epochs.news, self._epochs.current = None, place.told
 
     def _go_to(self, place: Place) -> None:
         """Let the next pass begin there."""
         self._place, self._is_loaded = place, True
-        self._failures.resume(place.failures)
-        place.failures = {}  # counted above from now on
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
