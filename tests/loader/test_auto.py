@@ -105,7 +105,7 @@ def test_a_choice_is_never_foretold_to_be_much_slower_than_inline(
 @given(PROBES, st.integers(1, 64))
 def test_the_ranking_keeps_every_crew_and_begins_with_one_of_the_quickest(measured: Probe, cores: int) -> None:
     possible = [INLINE, *crews(cores, (1, 4))]
-    order = ranked(measured, possible, cores, "fork")
+    order = ranked(forecast(measured, crew, cores, "fork") for crew in possible)
     assert sorted(map(repr, (one.workers for one in order))) == sorted(map(repr, possible))
     assert order[0].epoch_s <= 1.05 * min(one.epoch_s for one in order)
 
@@ -117,6 +117,12 @@ def test_a_further_process_is_never_foretold_to_slow_the_loading_itself(
     fewer, more = (forecast(measured, Workers(processes=count), cores, "fork") for count in (processes, processes + 1))
     assert more.load_s <= fewer.load_s
     assert more.start_s > fewer.start_s
+
+
+def test_a_model_overlaps_with_workers_and_takes_turns_with_inline_loading() -> None:
+    inline, crew = (forecast(COMPUTING, workers, 2, "fork", model_s=100.0) for workers in (INLINE, Workers(2)))
+    assert inline.epoch_s == pytest.approx(COMPUTING.epoch_s + 100.0)
+    assert crew.epoch_s == pytest.approx(100.0 + crew.start_s)
 
 
 def test_process_counts_end_with_the_cores_within_reason() -> None:

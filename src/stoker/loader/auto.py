@@ -24,7 +24,7 @@ import torch.multiprocessing
 from torch.utils.data import IterableDataset
 
 from stoker.contracts import Workers
-from stoker.loader.forecast import INLINE, Forecast, crews, ranked
+from stoker.loader.forecast import INLINE, Forecast, crews, forecast, ranked
 from stoker.loader.probe import Probe, cores, probe, shipping_bytes
 from stoker.loader.stats import duration
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
@@ -109,7 +109,7 @@ def _quickest(measured: Probe, core_count: int, start_method: str, in_processes:
     """The best crew. Only what mostly waits gets lanes in processes: not every dataset may be used by two threads."""
     lanes = _LANES if measured.waiting > _MOSTLY else (1,) if in_processes else (core_count,)
     possible = list(crews(core_count, lanes, in_processes, _MOST_LANES)) or [INLINE]
-    return ranked(measured, possible, core_count, start_method)[0]
+    return ranked(forecast(measured, crew, core_count, start_method) for crew in possible)[0]
 
 
 def _pays(best: Forecast, measured: Probe) -> bool:

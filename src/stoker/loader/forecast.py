@@ -37,15 +37,19 @@ _AS_GOOD = 1.05  # forecasts closer than this are the same: the one with fewer h
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of a crew, in seconds: to start it, and to load an epoch with it once it runs."""
+    """What is expected of a crew, in seconds: to start it, to load an epoch with it, and of the model meanwhile."""
 
     workers: Workers
     start_s: float
     load_s: float
+    model_s: float = 0.0
 
     @property
     def epoch_s(self) -> float:
-        return self.start_s + self.load_s
+        """Inline, loading and model take turns; otherwise the slower of the two is seen."""
+        if self.hands == (0, 1):
+            return self.load_s + self.model_s
+        return self.start_s + max(self.load_s, self.model_s)
 
     @property
     def hands(self) -> tuple[int, int]:
@@ -53,10 +57,10 @@ class Forecast:
         return self.workers.processes, self.workers.lanes
 
 
-def forecast(measured: Probe, workers: Workers, core_count: int, start_method: str) -> Forecast:
-    """What an epoch with these workers should take."""
+def forecast(measured: Probe, workers: Workers, core_count: int, start_method: str, model_s: float = 0.0) -> Forecast:
+    """What an epoch with these workers should take, beside a model that takes `model_s` for all of it."""
     started = start_s(workers, core_count, workers.start_method or start_method)
-    return Forecast(workers, started, measured.length * sample_s(measured, workers, core_count))
+    return Forecast(workers, started, measured.length * sample_s(measured, workers, core_count), model_s)
 
 
 def start_s(workers: Workers, core_count: int, start_method: str) -> float:
@@ -79,9 +83,9 @@ def sample_s(measured: Probe, workers: Workers, core_count: int) -> float:
     return max(by_lanes_s, by_cores_s, by_gil_s)
 
 
-def ranked(measured: Probe, crews: Iterable[Workers], core_count: int, start_method: str) -> list[Forecast]:
-    """The crews, the quickest epoch first; of two that are as quick, the smaller crew first."""
-    left = sorted((forecast(measured, crew, core_count, start_method) for crew in crews), key=lambda it: it.epoch_s)
+def ranked(forecasts: Iterable[Forecast]) -> list[Forecast]:
+    """The quickest epoch first; of two that are as quick, the smaller crew first."""
+    left = sorted(forecasts, key=lambda it: it.epoch_s)
     order = []
     while left:
         as_good = [one for one in left if one.epoch_s <= _AS_GOOD * left[0].epoch_s]

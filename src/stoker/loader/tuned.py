@@ -63,6 +63,7 @@ class Tuned:
                 '# Found by `stoker tune`. Use it: stoker.DataLoader(dataset, tuned="stoker.toml")',
                 f"format = {FORMAT}",
                 *(_table(name, values) for name, values in tables if values),
+                "",
             ]
         )
 
@@ -78,7 +79,7 @@ _LOADER = ("batch_size", "processes", "lanes", "start_method", "prefetch_factor"
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
-    return "\n".join(("", f"[{name}]", *(f"{key} = {_value(value)}" for key, value in values.items()), ""))
+    return "\n".join(("", f"[{name}]", *(f"{key} = {_value(value)}" for key, value in values.items())))
 
 
 def _value(value: str | int | float) -> str:

@@ -14,6 +14,6 @@ from __future__ import annotations
 from stoker.measure.tuning.aim import GOALS, Aim, Goal, TuneError
 from stoker.measure.tuning.found import Tried, Tuning, call_of
 from stoker.measure.tuning.trials import Teller
-from stoker.measure.tuning.tuner import tune
+from stoker.measure.tuning.tuner import Means, tune
 
-__all__ = ["GOALS", "Aim", "Goal", "Teller", "Tried", "TuneError", "Tuning", "call_of", "tune"]
+__all__ = ["GOALS", "Aim", "Goal", "Means", "Teller", "Tried", "TuneError", "Tuning", "call_of", "tune"]

@@ -41,6 +41,9 @@ class Aim:
             raise TuneError(f"goal should be one of {', '.join(GOALS)}, but is {self.goal!r}")
         if not self.budget_s > 0:
             raise TuneError(f"budget_s should be above 0, but is {self.budget_s:g}")
+        for name, least in (("batch_sizes", 1), ("processes", 0), ("lanes", 1), ("prefetch", 1)):
+            if any(value < least for value in getattr(self, name)):
+                raise TuneError(f"{name} should be whole numbers from {least}, but are {getattr(self, name)}")
         if len(self.steps_s) > 1 and len(self.steps_s) != len(self.batch_sizes):
             raise TuneError(
                 f"{len(self.steps_s)} step times for {len(self.batch_sizes)} batch sizes: give one for each, or one "

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from stoker.contracts import Workers
-from stoker.loader.forecast import forecast, process_counts
-from stoker.loader.probe import Probe
+from stoker.loader.forecast import Forecast, process_counts, ranked
 from stoker.measure.settings import STOKER, Setting
 
 LANES = (1, 2, 4, 8, 16, 32)
@@ -93,23 +92,24 @@ def space_for(dataset: str, core_count: int, is_map: bool) -> Space:
     return Space(dataset, (0, *process_counts(core_count), 2 * core_count))
 
 
-class Foreseen:
-    """The space with a forecast: where to begin, and what to leave out."""
+Foretell = Callable[[Setting], Forecast]
 
-    def __init__(self, space: Space, measured: Probe | None, core_count: int, start_method: str) -> None:
-        self.space = space
-        self._epoch_s: Callable[[Setting], float] | None = None
-        if measured is not None:
-            self._epoch_s = lambda setting: forecast(measured, workers_of(setting), core_count, start_method).epoch_s
+
+@dataclass(frozen=True)
+class Foreseen:
+    """The space with a forecast, if there is one: where to begin, and what to leave out."""
+
+    space: Space
+    foretell: Foretell | None = None
 
     def first(self) -> list[Setting]:
         """The best of each kind of crew, the most promising first, without the hopeless."""
-        if self._epoch_s is None:
+        if self.foretell is None:
             return _plain_beginning(self.space)
+        settings = {workers_of(setting): setting for setting in self.space.crews()}
         by_kind: dict[tuple[bool, bool], Setting] = {}
-        ranked = sorted(self.space.crews(), key=self._epoch_s)  # stable: of equals the one with fewer hands
-        for setting in ranked:
-            by_kind.setdefault((setting.workers == 0, setting.lanes == 1), setting)
+        for found in ranked(map(self.foretell, settings.values())):
+            by_kind.setdefault((found.workers.processes == 0, found.workers.lanes == 1), settings[found.workers])
         return self._without_hopeless(by_kind.values())
 
     def axes(self, setting: Setting) -> Iterator[tuple[Setting, ...]]:
@@ -121,10 +121,11 @@ class Foreseen:
 
     def _without_hopeless(self, settings: Iterable[Setting], beside: Setting | None = None) -> list[Setting]:
         settings = list(settings)
-        if self._epoch_s is None:
+        if self.foretell is None:
             return settings
-        bound_s = _HOPELESS * (min(map(self._epoch_s, settings)) if beside is None else self._epoch_s(beside))
-        return [one for one in settings if self._epoch_s(one) <= bound_s]
+        expected_s = {setting: self.foretell(setting).epoch_s for setting in settings}
+        bound_s = _HOPELESS * (min(expected_s.values()) if beside is None else expected_s[beside])
+        return [setting for setting in settings if expected_s[setting] <= bound_s]
 
 
 def workers_of(setting: Setting) -> Workers:

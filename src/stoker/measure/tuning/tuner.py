@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stoker.loader.auto import platform_start_method
-from stoker.loader.forecast import sample_s
+from stoker.loader.forecast import Forecast, forecast, sample_s
 from stoker.loader.probe import Probe, cores, probe
 from stoker.measure.isolated import run_isolated
 from stoker.measure.rebuild import kind_of
@@ -29,24 +31,32 @@ _AS_GOOD = 1.02  # within this, nobody could tell which is better
 _BATCH_SIZE = 32
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a search measures with: trials, and the look at a few samples before them. Tests bring their own."""
+
+    run_trial: RunTrial = run_isolated
+    look: Callable[[Any], Probe] = probe
+
+
 def tune(
     thing: Any,
     aim: Aim | None = None,
     *,
     name: str = "dataset",
     teller: Teller | None = None,
-    run_trial: RunTrial = run_isolated,
+    means: Means | None = None,
 ) -> Tuning:
     """Search the best setting for a dataset, or for a loader that can be built again (or a Target of either)."""
-    begun_at, aim = time.monotonic(), aim or Aim()
+    begun_at, aim, means = time.monotonic(), aim or Aim(), means or Means()
     target = thing if isinstance(thing, Target) else judge(name, thing)
     dataset = _dataset_of(target)
     preload()
-    measured = _probed(dataset)
+    measured = _looked_at(dataset, means.look)
     space = space_of(target, aim, dataset)
     trial_s = _trial_s(aim, measured, space)
-    trials = Trials(target, aim, trial_s, teller or Teller(), run_trial)
-    foreseen = Foreseen(space, measured, cores(), platform_start_method())
+    trials = Trials(target, aim, trial_s, teller or Teller(), means.run_trial)
+    foreseen = Foreseen(space, None if measured is None else partial(_foretold, measured, aim))
 
     def goes_on(share: float) -> bool:
         return time.monotonic() - begun_at + trial_s < share * aim.budget_s
@@ -88,14 +98,20 @@ def _is_map(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
 
 
-def _probed(dataset: Any) -> Probe | None:
+def _looked_at(dataset: Any, look: Callable[[Any], Probe]) -> Probe | None:
     """What a sample is like; None if that cannot be known without a trial."""
     if not _is_map(dataset):
         return None
     try:
-        return probe(dataset)
+        return look(dataset)
     except Exception:  # the user's code; a trial will show where
         return None
+
+
+def _foretold(measured: Probe, aim: Aim, setting: Setting) -> Forecast:
+    size = setting.batch_size or _BATCH_SIZE
+    model_s = aim.step_s(setting.batch_size) * measured.length / size
+    return forecast(measured, workers_of(setting), cores(), platform_start_method(), model_s)
 
 
 def _trial_s(aim: Aim, measured: Probe | None, space: Space) -> float:
