@@ -1,7 +1,7 @@
 """Where the time of a training loop goes, and what to change: `diagnose(loader, step)`.
 
-    measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs  (pace, cost)
-    inside     one sample, collating, handing over, seen from another process          costs              (aside, canned)
+    measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs (pace, cost)
+    inside     one sample, collating, handing over, seen from another process          costs             (aside, canned)
     suspects   changes worth a trial                                                   questions          (parts)
     trials     each change, taking turns with the loader as it is                      answers
     judge      one cause, a pure function of facts and trials                          the answer

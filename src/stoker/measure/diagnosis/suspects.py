@@ -38,7 +38,8 @@ def _keeps_the_data(change: Change, given: Given) -> bool:
     if given.dataset != "iterable":
         return True
     workers = change.arguments.get("workers", Workers(change.arguments.get("num_workers", given.processes)))
-    return workers.lanes == 1 and (workers.processes == given.processes or max(workers.processes, given.processes) == 1)
+    same = workers.processes == given.processes or max(workers.processes, given.processes) == 1
+    return bool(workers.lanes == 1 and same)
 
 
 def _nothing(facts: Facts) -> Iterator[Change]:
