@@ -92,6 +92,7 @@ class SlotPool:
             self._free.append(slot)
 
     def give_back(self, slot: int) -> None:
+        self._take_back()  # what was freed before lies below it
         self._free.append(slot)
 
     def lease(self, slot: int, size_bytes: int) -> Bytes | None:
