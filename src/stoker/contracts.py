@@ -87,6 +87,11 @@ class EpochNote:
     seed: int = 0
     epoch: int = 0
     shared_seed: int = 0  # for torch's DataPipes
+    spread: Callable[[int], int] | None = None  # to positions, where a rank's samples are no neighbours in the epoch
+
+    def position(self, place: int) -> int:
+        """Where in the epoch the sample stands that the tickets number so."""
+        return place if self.spread is None else self.spread(place)
 
 
 @dataclass(frozen=True)
@@ -164,9 +169,13 @@ class Run:
 
     @property
     def current(self) -> int:
-        """Position of the sample at hand: none of this costs anything while samples do not ask."""
+        """Number of the sample at hand: none of this costs anything while samples do not ask."""
         left = operator.length_hint(self.keys)
         return self.position + (self.rows - left - 1 if self.rows - left > 0 else 0)
+
+    def position_at(self, offset: int = 0) -> int:
+        """Where in the epoch the sample at hand stands, or one `offset` places into the run."""
+        return self.note.position(self.current + offset)
 
 
 CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)

@@ -91,6 +91,7 @@ class MapJob:
     _announced: set[int] = field(default_factory=set)
     randomness: Randomness | None = None
     on_error: OnError = field(default_factory=OnError)
+    spread: Callable[[int], int] | None = None  # to positions: of a note that crosses to a worker
     sample_timeout_s: float | None = None  # for samples that are awaited; others are watched from outside
     _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
@@ -119,7 +120,7 @@ class MapJob:
         self._box.permits = asyncio.Semaphore(lanes)
 
     def begin_epoch(self, note: EpochNote) -> None:
-        self._box.note = note
+        self._box.note = note if self.spread is None else dataclasses.replace(note, spread=self.spread)
 
     def run(self, ticket: Ticket, slot: MapSlot) -> Report:
         begin = time.perf_counter_ns()

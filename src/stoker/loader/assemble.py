@@ -54,6 +54,7 @@ class Assembly:
         self.share = self._share()
         self.as_rows = self.share != "batches"
         self.has_states = self.is_iterable or has_state(self.dataset)
+        self.spread = getattr(loader.sampler, "spread", None)
         self._max_bytes = self.workers.max_bytes
         self.keeps_workers = loader.persistent_workers and self.workers.processes > 0
         self.private = self.workers.processes > 0 and self.share != "rows"
@@ -164,6 +165,7 @@ class Assembly:
                 in_process,
                 randomness=self._randomness(),
                 on_error=self._loader.on_error,
+                spread=self.spread,
                 sample_timeout_s=self.workers.sample_timeout_s,
             )
         return self._pipes.job(IterableJob)(

@@ -239,7 +239,7 @@ class CrewedIterator(BatchIterator):
         failed, order.failed = sorted(order.failed, key=lambda entry: entry[0]), []
         action = self._failures.policy.action
         order.recorded += [
-            (_key(order, row), order.position + row, worker if self._workers else None, error)
+            (_key(order, row), self._position(order, row), worker if self._workers else None, error)
             for row, worker, error in failed
         ]
         if action == "raise":
@@ -269,8 +269,12 @@ class CrewedIterator(BatchIterator):
 
     def _reserve(self, order: Order, row: int, attempt: int) -> Any:
         note = self._epoch_note
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, order.position + row) ^ sample_key(0, attempt, row)
+        position = self._position(order, row)
+        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
         return self._keys.reserve(chance, order.asked) if self._keys is not None else None
+
+    def _position(self, order: Order, row: int) -> int:
+        return self._epoch_note.position(order.position + row)
 
     def _shorten(self, order: Order, rows: set[int]) -> None:
         """Leave rows out of a batch; one that loses all of them is passed over."""

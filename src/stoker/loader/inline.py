@@ -58,6 +58,7 @@ class InlineIterator(BatchIterator):
     def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
         """What to load in the place of a bad sample; DROPPED for nothing."""
         note, policy = self._epoch_note, self._failures.policy
+        position = note.position(position)
         self._failures.record(keys[row], note.epoch, position, error, None)
         if policy.action == "raise":
             raise error.to_exception()

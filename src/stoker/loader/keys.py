@@ -40,7 +40,7 @@ class Draw:
     """The keys of one batch."""
 
     keys: Keys
-    position: int  # of the first one in the epoch
+    position: int  # of the first one in the epoch, or its number where a note says how to find that
     end: int  # samples of the epoch that are used up after this batch, over all ranks
     state: Any = None  # where a sampler with a state of its own stands now
 
@@ -112,7 +112,7 @@ class OrderStream(KeyStream):
         positions = self._plan.positions(self._step)
         keys = self._plan.order.indices(positions, self._epoch)
         self._step += 1
-        return Draw(keys, int(positions[0]), self._plan.position_after(self._step))
+        return Draw(keys, self._plan.number_of(self._step - 1, positions), self._plan.position_after(self._step))
 
     def reserve(self, chance: int, batch: Keys) -> Any:
         position = np.array([chance % self._plan.order.n], dtype=np.int64)

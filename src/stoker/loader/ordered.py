@@ -80,6 +80,10 @@ class OrderPlan(DistributedSampler[Any]):
         """Where in the epoch the samples stand that this rank takes in a step."""
         return rank_positions(step, self.order.n, self.per_step, self.shard, self.last)
 
+    def number_of(self, step: int, positions: Numbers) -> int:
+        """What tickets call the first sample of a step: its position."""
+        return int(positions[0])
+
     def step_at(self, position: int) -> int:
         """The step that begins at a position, over all ranks."""
         return -(-position // self.per_step)

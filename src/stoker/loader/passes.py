@@ -124,7 +124,8 @@ class BatchIterator:
         if self._base_seed is None:  # persistent workers keep the seeds they were started with
             self._base_seed = place.base_seed if place.base_seed is not None else loader._draw_base_seed()
         place.base_seed = self._base_seed
-        self._epoch_note = EpochNote(self._assembly.seed_for(self._base_seed), place.epoch, shared_seed)
+        seed = self._assembly.seed_for(self._base_seed)
+        self._epoch_note = EpochNote(seed, place.epoch, shared_seed, self._assembly.spread)
         self._progress = loader._progress = Progress(
             place,
             self._assembly.workers.processes,
