@@ -6,7 +6,8 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
     plan     how much one step takes, for whom
-    loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
+    loader   joins the rooms                  accessor any iterable, loaded ahead
+    measure, report, cli: watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncPrefetch": "stoker.accessor",
     "DataLoader": "stoker.loader",
     "BatchPlan": "stoker.plan",
     "StepBatch": "stoker.plan",
@@ -37,9 +39,11 @@ _HOMES = {
     "WorkerDied": "stoker.errors",
     "WorkerTimeout": "stoker.errors",
     "SlotMemoryError": "stoker.errors",
+    "UnevenBatch": "stoker.errors",
 }
 
 __all__ = [
+    "AsyncPrefetch",
     "BatchPlan",
     "DataLoader",
     "OnError",
@@ -51,6 +55,7 @@ __all__ = [
     "StepBatch",
     "StokerError",
     "TooManyFailures",
+    "UnevenBatch",
     "WorkerDied",
     "WorkerTimeout",
     "Workers",
@@ -61,6 +66,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from stoker.accessor import AsyncPrefetch as AsyncPrefetch
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     from stoker.errors import StateError as StateError
     from stoker.errors import StokerError as StokerError
     from stoker.errors import TooManyFailures as TooManyFailures
+    from stoker.errors import UnevenBatch as UnevenBatch
     from stoker.errors import WorkerDied as WorkerDied
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.loader import DataLoader as DataLoader

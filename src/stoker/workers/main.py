@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import parent_process, reduction
+from multiprocessing import active_children, parent_process, reduction
 from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
@@ -256,4 +256,6 @@ def _leave_with(owner_pid: int) -> None:
             wait_for_any([parent.sentinel] if parent is not None else [])
     except ProcessLookupError:
         pass  # it is gone already
+    for child in active_children():  # of the user's code, or of a loader inside a filler
+        child.kill()
     os._exit(1)

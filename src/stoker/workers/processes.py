@@ -4,9 +4,9 @@
       submit ──► ticket pipe (one a worker, or one for all) ──►  read, load, write rows into the slot
       wait  ◄──  report pipe (one for all)               ◄──────  one record a ticket
 
-Waiting is one poll() over the report pipe and the workers' sentinels: it ends with a report, a death or the timeout,
-and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two sides can
-never block on each other.
+Waiting is one poll() over the report pipe and the workers' process descriptors: it ends with a report, a death or the
+timeout, and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two
+sides can never block on each other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stoker.workers.main import (
     write_note,
 )
 from stoker.workers.parcel import Parcel
-from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go
+from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go, watch_end
 from stoker.workers.recovery import Given, Held, Recovery
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
@@ -275,6 +275,7 @@ class ProcessCrew:
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
         with own_fork():
             _start_with_hint(worker, staff.context)
+        watch_end(worker, staff.context.get_start_method())
         return worker
 
     def _hear_from_all(self) -> None:
@@ -316,7 +317,7 @@ class ProcessCrew:
         poll = select.poll()
         poll.register(self._pipes.report_reader, select.POLLIN)
         for worker in self.workers:
-            poll.register(worker.sentinel, select.POLLIN)
+            poll.register(worker.end, select.POLLIN)
         return poll
 
     def _obituary(self, number: int, worker: Any, held: list[Ticket]) -> WorkerDied:
