@@ -9,6 +9,8 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
     loader   joins the rooms                  accessor any iterable, loaded ahead
     measure, report, cli: watching, showing, a person's door
+    loader   joins the rooms                  accessor any iterable, loaded ahead
+    poptorch PopTorch's names                 measure, report, cli: watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """

@@ -116,6 +116,17 @@ class AsyncPrefetch:
             self._latest = weakref.ref(iterator)
             return iterator
 
+    def warm_up(self) -> bool:
+        """Wait for the first batch, and say whether there is one; what the source raises is raised here.
+
+        Unless loading has begun before, no more than this batch is made until a pass begins.
+        """
+        self._check_open()
+        with self._lock:
+            if self._ring is None:
+                self._ring = self._new_ring(ahead=1)
+            return self._ring.has_first()
+
     def __len__(self) -> int:
         """Batches of a pass. With `rebatch` the source has to be a loader that knows its samples."""
         return length_of(self.source, self.options.rebatch, self.options.drop_last)
@@ -164,9 +175,9 @@ class AsyncPrefetch:
     def __getstate__(self) -> Any:
         raise TypeError("AsyncPrefetch cannot be pickled: make it in the process that uses it")
 
-    def _new_ring(self) -> Ring:
+    def _new_ring(self, ahead: int | None = None) -> Ring:
         place, self._place = self._place, None
-        ring = Ring(self._walkable, self.options, place, self._tally)
+        ring = Ring(self._walkable, self.options, place, self._tally, ahead)
         self._rings.add(ring)
         return ring
 

@@ -38,7 +38,9 @@ from stoker.workers.processes import Staff
 class Ring:
     """One filler and the batches it has made ahead, for one pass at a time."""
 
-    def __init__(self, source: Any, options: PrefetchOptions, place: Place | None, tally: Tally) -> None:
+    def __init__(
+        self, source: Any, options: PrefetchOptions, place: Place | None, tally: Tally, ahead: int | None = None
+    ) -> None:
         self._options, self._tally = options, tally
         self._pool = SlotPool(Arena() if options.by == "process" else PrivateArena())
         self._delivery = Delivery(self._pool)
@@ -47,6 +49,7 @@ class Ring:
         self._made: deque[tuple[Report, int]] = deque()  # answers (with their slots) to hand over, oldest first
         self._orders = 0
         self._taken = 0  # answers handed over since the beginning
+        self._ahead = ahead or options.buffer_size  # places to ask for; `buffer_size` once a pass has begun
         self._wanted = options.buffer_size  # places to keep asked for; fewer while the byte budget is used up
         self._place: Place | RemoteError | None = place  # of what was handed over last
         self._lap = -1  # the filler's lap that the consumer is in
@@ -66,10 +69,22 @@ class Ring:
     def begin(self) -> None:
         """A pass begins: with what lies ready, if that is the beginning of a lap, else anew."""
         with self.lock:
+            waits, self._ahead = self._ahead < self._options.buffer_size, self._options.buffer_size
             if not self.is_fresh:
                 self._place = None
                 self._begin_anew()
+            elif waits:  # only the first batch was asked for so far
+                self._wanted = self._ahead
+                self._top_up()
             self.is_over = False
+
+    def has_first(self) -> bool:
+        """Wait for the first batch, which stays in the ring; what the source raises is raised here as well."""
+        with self.lock:
+            report, _ = self._await()
+            if report.answer is Answer.ERROR:
+                raise report.payload.to_exception()
+            return report.answer is Answer.DONE
 
     def take(self) -> Any:
         """The next batch of the pass; the caller holds the lock."""
@@ -147,7 +162,7 @@ class Ring:
         self._sent.clear()
         while self._made:
             self._pool.give_back(self._made.popleft()[1])
-        self._taken, self._wanted, self.is_fresh = 0, self._options.buffer_size, True
+        self._taken, self._wanted, self.is_fresh = 0, self._ahead, True
         self._epoch = self._crew.begin_epoch(EpochNote(self._draw_seed(), self._lap))
         self._top_up()
 
