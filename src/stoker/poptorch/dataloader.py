@@ -113,9 +113,9 @@ class DataLoader(StepLoader):
         plan, last = self.sampler, self._progress
         if not self.request.repeats_epochs or last is None or last.finished:
             return
-        if isinstance(plan, OrderPlan) and not plan.was_told:
+        if isinstance(plan, OrderPlan) and self._epochs.news is None:
             log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
-            plan.set_epoch(last.place.epoch)
+            self._epochs.tell(last.place.epoch)
 
 
 def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAccessor:
