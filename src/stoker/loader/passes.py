@@ -42,6 +42,7 @@ class BatchIterator:
         self._loader = weakref.ref(loader)  # which may hold this iterator
         self._begin(loader)
         self._start()
+        self._begun()
         self._tally.begin_pass(begun_ns)
 
     def __iter__(self) -> BatchIterator:
@@ -79,6 +80,7 @@ class BatchIterator:
             self._trace = loader._trace
             self._begin(loader)
             self._restart()
+            self._begun()
             self._tally.begin_pass(begun_ns)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
@@ -127,6 +129,10 @@ class BatchIterator:
         loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
         self._begin(loader)
         self._restart()
+
+    def _begun(self) -> None:
+        if self._keys is not None:
+            self._keys.begun()
 
     def _start(self) -> None:
         raise NotImplementedError("each kind of pass starts those who load for it")
