@@ -148,6 +148,42 @@ def test_a_state_says_the_trainers_epoch_only_where_it_differs() -> None:
     assert "told" not in state
 
 
+class CountsItself(torch.utils.data.Sampler[int]):
+    """Has a `set_epoch`, and goes to the next epoch by itself whenever it is asked for its indices."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return N
+
+    def __iter__(self) -> Any:
+        self.epoch += 1
+        yield from torch.randperm(N, generator=torch.Generator().manual_seed(self.epoch)).tolist()
+
+
+def test_a_sampler_that_counts_its_passes_is_asked_once_for_each(crew: Workers) -> None:
+    def make() -> Any:
+        return DataLoader(range(N), BATCH, sampler=CountsItself(), workers=crew)  # type: ignore[arg-type]
+
+    whole = make()
+    passes = [batches(whole) for _ in range(3)]
+    assert [[index for batch in each for index in batch] for each in passes] == [
+        torch.randperm(N, generator=torch.Generator().manual_seed(epoch)).tolist() for epoch in (1, 2, 3)
+    ]
+    loader = make()
+    batches(loader)
+    iterator = iter(loader)
+    next(iterator)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert batches(resumed) == passes[1][1:]
+    assert batches(resumed) == passes[2]
+
+
 @pytest.mark.parametrize("wrong", [-1, "1", 1.5, True, 2**63])
 def test_a_trainers_epoch_that_is_none_is_refused(wrong: Any) -> None:
     state = LOADERS["seeded"]().state_dict()

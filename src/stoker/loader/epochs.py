@@ -48,15 +48,20 @@ def listen(sampler: Any, epochs: Epochs) -> None:
 
 def epoch_of(sampler: Any) -> dict[str, int]:
     """What to remember of a sampler whose order depends on the epoch that it was told."""
-    for owner in (sampler, getattr(sampler, "sampler", None)):
+    for owner in _that_can_be_told(sampler):
         epoch = getattr(owner, "epoch", None)
-        if callable(getattr(owner, "set_epoch", None)) and type(epoch) is int and epoch >= 0:
+        if type(epoch) is int and epoch >= 0:
             return {"epoch": epoch}
     return {}
 
 
 def tell_sampler(sampler: Any, epoch: int) -> None:
     """Tell a sampler, before it is walked again, the epoch that it was in."""
-    for owner in (sampler, getattr(sampler, "sampler", None)):
-        if callable(set_epoch := getattr(owner, "set_epoch", None)):
-            set_epoch(epoch)
+    for owner in _that_can_be_told(sampler):
+        owner.set_epoch(epoch)
+
+
+def _that_can_be_told(sampler: Any) -> list[Any]:
+    """A sampler, and the one inside a batch sampler, as far as they have a `set_epoch` of their own."""
+    both = (sampler, getattr(sampler, "sampler", None))
+    return [owner for owner in both if callable(getattr(type(owner), "set_epoch", None))]

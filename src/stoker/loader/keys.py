@@ -66,8 +66,11 @@ class KeyStream(Iterator[Draw]):
     def leave(self) -> None:
         """The stream was taken up in the middle and is left there: draw what had been drawn when it was saved."""
 
+    def begun(self) -> None:
+        """The pass has begun, and asked for batches ahead if it does that: what a sampler is told now is news."""
+
     def epoch_moved_to(self) -> int | None:
-        """The epoch that a sampler was told after its order was drawn; None if it still is in the same one."""
+        """The epoch that a sampler was told since the pass has begun; None if it still is in the same one."""
         return None
 
     @property
@@ -186,7 +189,7 @@ class SamplerStream(KeyStream):
             sampler.generator.set_state(_decode(self._drawn["generator"]))
         if "epoch" in self._drawn:
             tell_sampler(sampler, self._drawn["epoch"])
-        self._epoch = epoch_of(sampler)  # now: some samplers draw their order when asked for an iterator
+        self._epoch = self._epoch_then = epoch_of(sampler)  # now: some draw their order when asked for an iterator
         self._iterator = self._restore(start)
 
     def drawn(self) -> dict[str, Any]:
@@ -194,9 +197,12 @@ class SamplerStream(KeyStream):
             self._drawn = {**draw_for(self._sampler), **self._epoch}
         return self._drawn
 
+    def begun(self) -> None:
+        self._epoch_then = epoch_of(self._sampler)  # some samplers count their passes themselves
+
     def epoch_moved_to(self) -> int | None:
         now = epoch_of(self._sampler)
-        return None if now == self._epoch else now.get("epoch")
+        return None if now == self._epoch_then else now.get("epoch")
 
     @property
     def changes_with_epoch(self) -> bool:
@@ -253,6 +259,8 @@ def draw_for(sampler: Any) -> dict[str, Any]:
     Its generator as it is and the epoch that it was told, or for torch's plain shuffle a new seed.
     """
     generator = getattr(sampler, "generator", None)
+    if isinstance(sampler, OrderPlan):
+        return {}  # its epoch is the loader's
     if isinstance(generator, torch.Generator):
         return {"generator": _encode(generator.get_state()), **epoch_of(sampler)}
     if type(sampler) is RandomSampler and _is_cuttable(sampler):

@@ -47,6 +47,8 @@ class BatchIterator:
         self._begin(loader)
         self._start()
         self._begin_count(begun_ns, loader)
+        self._begun()
+        self._tally.begin_pass(begun_ns)
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -114,6 +116,8 @@ class BatchIterator:
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
         self._loop = LoopClock(self._count, self._trace)
+            self._begun()
+            self._tally.begin_pass(begun_ns)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -166,6 +170,10 @@ class BatchIterator:
         loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
         self._begin(loader)
         self._restart()
+
+    def _begun(self) -> None:
+        if self._keys is not None:
+            self._keys.begun()
 
     def _start(self) -> None:
         raise NotImplementedError("each kind of pass starts those who load for it")
