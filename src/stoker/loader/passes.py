@@ -46,9 +46,8 @@ class BatchIterator:
         self._loader = weakref.ref(loader)  # which may hold this iterator
         self._begin(loader)
         self._start()
-        self._begin_count(begun_ns, loader)
         self._begun()
-        self._tally.begin_pass(begun_ns)
+        self._begin_count(begun_ns, loader)
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -107,6 +106,7 @@ class BatchIterator:
         with self._lock:
             self._begin(loader)
             self._restart()
+            self._begun()
             self._begin_count(begun_ns, loader)
 
     def _begin_count(self, begun_ns: int, loader: DataLoader[Any]) -> None:
@@ -116,8 +116,6 @@ class BatchIterator:
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
         self._loop = LoopClock(self._count, self._trace)
-            self._begun()
-            self._tally.begin_pass(begun_ns)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
