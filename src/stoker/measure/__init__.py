@@ -14,6 +14,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
     statistics       a series in a median, a spread                  (judging it)
     groups           repeats of a setting put together               (judging settings)
     rebuild          a loader again, with other arguments            (trying changes)
+    diagnosis        where a training loop's time goes               (what to change)
     blame            whose line raised                               (when it fails)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
@@ -22,6 +23,7 @@ measured by the same code. Nothing here imports torch or Pillow before it is nee
 
 from __future__ import annotations
 
+from stoker.measure.diagnosis import Cause, Diagnosis, diagnose
 from stoker.measure.groups import Group, group
 from stoker.measure.plan import Plan
 from stoker.measure.records import CaseRecord, Finding, Record, load_record, save_record
@@ -32,6 +34,8 @@ from stoker.measure.trial import Trial, measure
 
 __all__ = [
     "CaseRecord",
+    "Cause",
+    "Diagnosis",
     "Finding",
     "Group",
     "Plan",
@@ -42,6 +46,7 @@ __all__ = [
     "Sweep",
     "Trial",
     "TrialRecord",
+    "diagnose",
     "group",
     "load_record",
     "mean",

@@ -1,9 +1,9 @@
 """What one thread's time went into: computing, waiting for a core, or waiting for something else.
 
-Of the wall clock's time a thread computes for some, and the kernel knows for how long it was ready to run and had no core
-(`schedstat`). What is left is waiting: for a disk, a network, a lock. Without the kernel's word, a thread that never gave
-its core away is taken to have computed all the time. So a machine that is busy with other things makes a sample slower,
-but does not make it look like one that waits.
+Of the wall clock's time a thread computes for some, and the kernel knows for how long it was ready to run and had no
+core (`schedstat`). What is left is waiting: for a disk, a network, a lock. Without the kernel's word, a thread that
+never gave its core away is taken to have computed all the time. So a machine that is busy with other things makes a
+sample slower, but does not make it look like one that waits.
 """
 
 from __future__ import annotations
