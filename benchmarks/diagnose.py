@@ -22,15 +22,18 @@ from typing import Any
 
 import torch
 from diagnose_cases import CASES, Case
+from render import replace_between
 from rich.console import Console
 
-from stoker.measure.diagnosis import Diagnosis, Tried, diagnose
+from stoker.measure.diagnosis import Diagnosis, Tried, diagnose, diagnosis_from_json
 from stoker.measure.diagnosis.rig import Rig, given_of, rig_of
 from stoker.measure.diagnosis.trials import build
 from stoker.measure.rebuild import close
 from stoker.measure.records import load_average, machine_facts, now, version_facts
 
-RECORD = Path(__file__).resolve().parent / "results" / "diagnose.json"
+HERE = Path(__file__).resolve().parent
+RECORD = HERE / "results" / "diagnose.json"
+PAGE = HERE.parent / "docs" / "diagnose.md"
 SECONDS = 5.0
 _CHECK_S = 0.5
 
@@ -98,10 +101,27 @@ def main(words: list[str]) -> int:
             if not options.only:
                 _save(outcomes)
     right = sum(found.is_right for found in outcomes)
+    if not options.only:
+        render_cases(json.loads(RECORD.read_text(encoding="utf-8")), PAGE)
     promised = [found for found in outcomes if found.best is not None]
     kept_promises = sum(found.is_kept for found in promised)
     console.print(f"{right} of {len(outcomes)} causes right, {kept_promises} of {len(promised)} promises kept")
     return 0 if right >= len(outcomes) - 1 and kept_promises == len(promised) else 1
+
+
+def render_cases(record: dict[str, Any], page: Path) -> None:
+    """Put the record's cases as a table into the page."""
+    rows = ["| training loop | named | change | promised | gave |", "|---|---|---|--:|--:|"]
+    for case in record["cases"]:
+        found = diagnosis_from_json(json.dumps(case["diagnosis"]))
+        named = found.cause.value if found.cause.name == case["expected"] else f"**{found.cause.value}**"
+        best = f"`{found.changes[0].change}`" if found.changes else ""
+        gains = (f"{case['promised']:.1f} ×", f"{case['given']:.1f} ×") if best else ("", "")
+        rows.append(f"| {case['case']} | {named} | {best} | {gains[0]} | {gains[1]} |")
+    machine = record["machine"]
+    where = f"{machine['cores']} cores ({machine['processor']}), torch {record['versions']['torch']}."
+    body = f"{where} Measured {record['measured_at']}.\n\n" + "\n".join(rows)
+    page.write_text(replace_between(page.read_text(encoding="utf-8"), RECORD.name, body), encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:

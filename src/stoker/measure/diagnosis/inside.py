@@ -102,8 +102,8 @@ def _keys(loader: Any) -> Iterator[Any]:
 def _sample_of(loader: Any, given: Given, costs: list[Cost], sample: Any) -> Sample:
     from stoker.loader.probe import sample_bytes
 
-    # Other programs take time from samples by chance, from a quick one seldom but then much: so computing counts as what
-    # it would take on the whole, not as what it took in these few samples.
+    # Other programs take time from samples by chance, from a quick one seldom but then much: so computing counts as
+    # what it would take on the whole, not as what it took in these few samples.
     waiting_s = mean([cost.waiting_s for cost in costs])
     computing_s = mean([cost.computing_s for cost in costs]) * crowding()
     return Sample(
