@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli import bench, demo, report, tune
+from stoker.cli import bench, demo, diagnose, report
 
 app = typer.Typer(
     name="stoker",
@@ -24,6 +25,7 @@ app.command()(demo.demo)
 app.command()(bench.bench)
 app.command()(tune.tune)
 app.command()(report.report)
+app.command()(diagnose.diagnose)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,6 +2,9 @@
 
     measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs (pace, cost)
     inside     one sample, collating, handing over, seen from another process          costs             (aside, canned)
+    rig        a loader, a step, a device                                              what is diagnosed
+    measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs  (pace, cost)
+    inside     one sample, collating, handing over, seen from another process          costs              (aside)
     suspects   changes worth a trial                                                   questions          (parts)
     trials     each change, taking turns with the loader as it is                      answers
     judge      one cause, a pure function of facts and trials                          the answer
@@ -17,7 +20,8 @@ from typing import Any
 
 from stoker.measure.diagnosis.facts import Cause, Change, Diagnosis, Tried, diagnosis_from_json
 from stoker.measure.diagnosis.judge import judge
-from stoker.measure.diagnosis.measuring import DiagnosisError, Step, Tell, measure_facts
+from stoker.measure.diagnosis.measuring import Tell, measure_facts
+from stoker.measure.diagnosis.rig import DiagnosisError, Step, rig_of
 from stoker.measure.diagnosis.trials import quietly, try_all
 
 __all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "Tried", "diagnose", "diagnosis_from_json"]
@@ -37,10 +41,15 @@ def diagnose(
     device   batches are brought there before each step, which is timed apart; None: the step does that itself
     tell     is told what is being measured, as it goes along
     """
-    from stoker.measure.diagnosis.words import numbers, verdict  # imports torch, as whoever has a loader has done
+    from stoker.measure.diagnosis.words import (
+        ADVICE,
+        numbers,
+        verdict,
+    )  # imports torch, as whoever has a loader has done
 
+    rig = rig_of(loader, step, device)
     with quietly():
-        rig, facts = measure_facts(loader, step, device, 0.4 * seconds, tell)
+        facts = measure_facts(rig, 0.4 * seconds, tell)
         tried = try_all(rig, facts, 0.6 * seconds, tell)
     cause = judge(facts, tried)
-    return Diagnosis(cause, verdict(facts, cause), facts, tried, numbers(facts))
+    return Diagnosis(cause, verdict(facts, cause), facts, tried, numbers(facts), ADVICE[cause])

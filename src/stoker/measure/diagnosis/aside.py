@@ -39,7 +39,8 @@ def aside(function: Callable[[], T], timeout_s: float) -> T | Failure:
     watch = Watch(process.pid)
     try:
         found: T | Failure = _result(ours, timeout_s)
-        process.join(_GRACE_S)  # let it go by itself: a dataset may hold a lock that others wait for
+        if not isinstance(found, Failure):
+            process.join(_GRACE_S)  # let it go by itself: its loader's workers may hold what others wait for
         return found
     finally:
         watch.end_all()

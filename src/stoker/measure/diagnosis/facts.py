@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from stoker.contracts import Workers
@@ -54,6 +54,7 @@ class Given:
     dataset: str
     cores: int
     batches: int | None = None  # of an epoch, where that is known
+    batch_size: int | None = None
     processes: int = 0
     lanes: int = 1
     prefetch: int | None = None
@@ -62,6 +63,7 @@ class Given:
     shares_rows: bool = False
     pins: bool = False
     can_pin: bool = False
+    same_order: bool = False  # every epoch begins with the same samples
 
     @property
     def is_inline(self) -> bool:
@@ -72,6 +74,14 @@ class Given:
     def hands(self) -> int:
         """How many samples can be under way at the same time."""
         return max(1, self.processes) * max(1, self.lanes)
+
+    @property
+    def burst(self) -> int:
+        """How many batches may arrive at once: one a worker, or, where lanes share rows, all that are under way."""
+        workers = max(1, self.processes)
+        if self.lanes <= 1:
+            return workers
+        return max(workers * (self.prefetch or 2), -(-2 * self.hands // (self.batch_size or 1)))
 
 
 @dataclass(frozen=True)
@@ -212,7 +222,8 @@ class Diagnosis:
     verdict: str
     facts: Facts
     tried: tuple[Tried, ...] = ()
-    numbers: tuple[tuple[str, str], ...] = field(default=())  # what was measured, in words
+    numbers: tuple[tuple[str, str], ...] = ()  # what was measured, in words
+    advice: str = ""  # what helps beside keyword arguments
 
     @property
     def changes(self) -> list[Tried]:
@@ -235,6 +246,7 @@ def diagnosis_from_json(text: str) -> Diagnosis:
         facts=facts_from(fields["facts"]),
         tried=tuple(_tried_from(tried) for tried in fields["tried"]),
         numbers=tuple((name, value) for name, value in fields["numbers"]),
+        advice=fields["advice"],
     )
 
 

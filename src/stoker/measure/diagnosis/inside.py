@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from stoker.measure.diagnosis.aside import aside
-from stoker.measure.diagnosis.cost import Cost, timed
+from stoker.measure.diagnosis.cost import Cost, crowding, timed
 from stoker.measure.diagnosis.facts import Given, Inside, Pace, Sample
 from stoker.measure.diagnosis.pace import pace_of
 from stoker.measure.rebuild import close, rebuild
@@ -102,13 +102,14 @@ def _keys(loader: Any) -> Iterator[Any]:
 def _sample_of(loader: Any, given: Given, costs: list[Cost], sample: Any) -> Sample:
     from stoker.loader.probe import sample_bytes
 
-    seconds = mean([cost.seconds for cost in costs])
-    waiting = min(1.0, mean([cost.waiting_s for cost in costs]) / max(seconds, 1e-12))
-    computing_s = seconds * (1.0 - waiting)
+    # Other programs take time from samples by chance, from a quick one seldom but then much: so computing counts as
+    # what it would take on the whole, not as what it took in these few samples.
+    waiting_s = mean([cost.waiting_s for cost in costs])
+    computing_s = mean([cost.computing_s for cost in costs]) * crowding()
     return Sample(
         count=len(costs),
-        seconds=seconds,
-        waiting=waiting,
+        seconds=waiting_s + computing_s,
+        waiting=waiting_s / max(waiting_s + computing_s, 1e-12),
         gil_held=_gil_held(loader, given) if computing_s > _WORTH_SHARING_S else 0.0,
         median_s=median([cost.own_s for cost in costs]),
         longest_s=max(cost.own_s for cost in costs),

@@ -26,6 +26,7 @@ from stoker.measure.diagnosis.parts import Parts, parts_of
 
 _FREE = 1.1  # an epoch that takes so much longer than its model is not called held up: a guess
 _MOSTLY = 0.5
+_SLOWED = 1.3
 _BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes rather than waits: a guess
 
 
@@ -66,11 +67,16 @@ def _outside_the_loader(facts: Facts, model_s: float) -> Cause | None:
         return Cause.COPYING
     if facts.whole.start_s() > _MOSTLY * lost:
         return Cause.EPOCH_START
-    if (facts.whole.model_s - facts.needed_s) * batches > _MOSTLY * lost and facts.given.hands > 1:
+    if _slows_the_model(facts) and (facts.whole.model_s - facts.needed_s) * batches > _MOSTLY * lost:
         return Cause.TOO_MANY_WORKERS
     if _takes_turns(facts) and facts.alone.step_s <= _FREE * model_s:
         return Cause.TOO_FEW_WORKERS
     return Cause.PREFETCH if keeps_up(facts) and not _takes_turns(facts) else None
+
+
+def _slows_the_model(facts: Facts) -> bool:
+    """Whether a step takes much longer in the company of workers than alone."""
+    return facts.given.hands > 1 and facts.whole.model_s > _SLOWED * facts.needed_s
 
 
 def _takes_turns(facts: Facts) -> bool:

@@ -1,8 +1,8 @@
 """Short passes over a loader, and what they say of a long one.
 
 A pass is cut when its time is up. What an epoch would take follows from two numbers: the time to the first batch, and
-the mean time of a later step. Workers that make a batch each hand over in bursts, `processes` at a time, so a mean
-over just any number of steps would flatter them: steps are counted from the end of the first burst to that of another.
+the mean time of a later step. Workers that make a batch each hand over in bursts, and so do lanes that wait together; a
+mean over just any number of steps would flatter them. So steps are counted from one burst's end to another's.
 
     arrivals   │││││        │││││        │││││      burst of 5
                    └── 10 steps ─────────────┘
@@ -30,6 +30,10 @@ _MOST_EPOCHS = 200
 _PATIENCE = 4.0  # a pass may take so many times its time, to have enough steps: a guess
 
 
+class NoBatch(ValueError):
+    """A loader that is empty."""
+
+
 @dataclass(frozen=True)
 class _Timed:
     trial: Trial
@@ -48,13 +52,13 @@ def pace_of(
     model: Callable[[Any], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Pace:
-    """Pass over the loader for about so long; ValueError if it gives no batch."""
+    """Pass over the loader for about so long; NoBatch if it gives none."""
     watch = Watch(os.getpid())
     before_s = watch.cpu_s()
     passes, cost = timed(lambda: list(_passes(loader, given, seconds, model, clock)))
     busy_cores = (watch.cpu_s() - before_s + cost.queued_s) / max(1e-9, cost.seconds)
     if not passes[0].trial.batches:
-        raise ValueError("the loader gave no batch at all: is the dataset empty?")
+        raise NoBatch("the loader gave no batch at all: is the dataset empty?")
     return _summed(passes, given, busy_cores)
 
 
@@ -64,25 +68,27 @@ def _passes(
     begun_at = clock()
     for _ in range(_MOST_EPOCHS):
         left_s = seconds - (clock() - begun_at)
-        cut = _Cut(loader, max(left_s, 0.0), 2 * max(1, given.processes) + 2, clock)
+        cut = _Cut(loader, max(left_s, 0.0), 2 * given.burst + 2, clock)
         yield _Timed(measure(cut, model=model, clock=clock), cut.whole)
         if not cut.whole or clock() - begun_at >= seconds:
             return
 
 
 class _Cut:
-    """A loader that ends when its time is up and it has given enough batches."""
+    """A loader that ends when its time is up and it has given enough batches, two at least."""
 
     def __init__(self, loader: Iterable[Any], seconds: float, least: int, clock: Clock) -> None:
         self._loader, self._seconds, self._least, self._clock = loader, seconds, least, clock
         self.whole = False
 
     def __iter__(self) -> Iterator[Any]:
-        begun_at = self._clock()
+        begun_at = None  # when the first batch was there: starting is not what the time is for
         for number, batch in enumerate(self._loader, start=1):
+            begun_at = self._clock() if begun_at is None else begun_at
             yield batch
             taken_s = self._clock() - begun_at
-            if taken_s >= self._seconds and (number >= self._least or taken_s >= _PATIENCE * self._seconds):
+            enough = number >= self._least or taken_s >= _PATIENCE * self._seconds
+            if number > 1 and taken_s >= self._seconds and enough:
                 return
         self.whole = True
 
@@ -92,7 +98,7 @@ def _summed(passes: list[_Timed], given: Given, busy_cores: float) -> Pace:
     full = [one for one in usual if one.whole]
     batches = sum(one.trial.batches for one in usual)
     longest = max(usual, key=lambda one: one.trial.batches)
-    step_s = step_of(longest.trial, max(1, given.processes))
+    step_s = step_of(longest.trial, given.burst)
     first_s = mean([one.trial.first_batch_s for one in usual if one.trial.batches])
     knows_start = not given.keeps_workers or len(passes) > 1
     return Pace(

@@ -16,7 +16,8 @@ from typing import Any
 from stoker.measure.blame import failure_of
 from stoker.measure.diagnosis.facts import Change, Facts, Tried
 from stoker.measure.diagnosis.judge import is_held_up
-from stoker.measure.diagnosis.measuring import Rig, Tell, given_of
+from stoker.measure.diagnosis.measuring import Tell
+from stoker.measure.diagnosis.rig import Rig, given_of
 from stoker.measure.diagnosis.suspects import applied, suspects
 from stoker.measure.rebuild import close, rebuild
 

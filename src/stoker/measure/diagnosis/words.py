@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from stoker.loader.stats import duration
-from stoker.measure.diagnosis.facts import Cause, Facts, Given, Pace
+from stoker.measure.diagnosis.facts import Cause, Facts, Given, Pace, Sample
 from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s
 from stoker.measure.diagnosis.parts import parts_of
 
@@ -19,15 +19,20 @@ def verdict(facts: Facts, cause: Cause) -> str:
 
 
 def _head(facts: Facts) -> str:
-    alone, whole = _speed(facts, facts.alone), _speed(facts, facts.whole)
+    alone, whole = _steady(facts.alone), _speed(facts, facts.whole)
     if facts.model_s is None:
-        return f"The loader gives {alone} samples/s, and most of its time goes into"
+        return f"The loader gives {_speed(facts, facts.alone)} samples/s, and most of its time goes into"
     model = f"{facts.alone.rows / facts.model_s:,.0f}" if facts.model_s else "any number of"
     if not is_held_up(facts):
         return f"The loader is not the bottleneck (it gives {alone} samples/s, the model takes {model})"
     if keeps_up(facts):
         return f"The loader could keep up ({alone} samples/s, the model takes {model}), but together they make {whole}"
     return f"The loader is the bottleneck (the model could take {model} samples/s and gets {whole})"
+
+
+def _steady(pace: Pace) -> str:
+    """Samples a second after the first batch."""
+    return f"{pace.rows / max(1e-12, pace.step_s):,.0f}"
 
 
 def _speed(facts: Facts, pace: Pace) -> str:
@@ -150,6 +155,23 @@ _BECAUSE: dict[Cause, Callable[[Facts], str]] = {
 }
 
 
+ADVICE = {
+    Cause.MODEL: "Leave the loader as it is: only a faster model would make training faster.",
+    Cause.STORAGE: "Beside settings: fewer, larger files read in order, a local copy, or a cache.",
+    Cause.DECODING: "Beside settings: a cheaper transform, smaller or preprocessed samples, a cache, or more cores.",
+    Cause.GIL: "Beside settings: NumPy, torch or Pillow calls in place of Python loops let the GIL go.",
+    Cause.COLLATING: "Beside settings: let collate_fn work on whole arrays, or do its work per sample in the dataset.",
+    Cause.MOVING: "Beside settings: smaller samples (uint8 instead of float32), arrays in place of Python objects.",
+    Cause.COPYING: "Beside settings: pin_memory=True with .to(device, non_blocking=True), so that the copy of a batch "
+    "overlaps with the step before; smaller samples, converted on the device.",
+    Cause.TOO_FEW_WORKERS: "",
+    Cause.TOO_MANY_WORKERS: "",
+    Cause.EPOCH_START: "Beside settings: open files and build indices once, not whenever a worker or an epoch starts.",
+    Cause.PREFETCH: "Beside settings: spread what is slow over more samples.",
+    Cause.STRAGGLERS: "Beside settings: look at the slowest samples; are their files larger than the others?",
+}
+
+
 def _workers(given: Given) -> str:
     if given.processes == 0:
         return f"{given.lanes} threads" if given.lanes > 1 else "the training process"
@@ -182,7 +204,9 @@ def _numbers(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _pace(facts: Facts, pace: Pace) -> str:
-    return f"{_speed(facts, pace)} samples/s, {duration(pace.step_s)} a batch of {pace.rows:.0f}"
+    steady, whole = _steady(pace), _speed(facts, pace)
+    start = f"; {whole} with the start of the epoch" if pace.start_s() > 0.05 * pace.epoch(facts.given.batches) else ""
+    return f"{steady} samples/s, {duration(pace.step_s)} a batch of {pace.rows:.0f}{start}"
 
 
 def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -194,7 +218,7 @@ def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
         read = f", {sample.read_bytes / 1e3:,.0f} KB from a disk" if sample.read_bytes else ""
         yield (
             "one sample, one thread",
-            f"{duration(sample.seconds)} (up to {duration(sample.longest_s)}), {sample.waiting:.0%} of it waiting; "
+            f"{duration(sample.seconds)}{_spread(sample)}, {sample.waiting:.0%} of it waiting; "
             f"{sample.gil_held:.0%} of computing holds the GIL; {sample.size_bytes / 1e3:,.1f} KB{read}",
         )
     if inside.collate_s is not None:
@@ -212,10 +236,23 @@ def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "could not be looked into", inside.trouble
 
 
+def _spread(sample: Sample) -> str:
+    if not sample.is_uneven:
+        return ""
+    return f" ({duration(sample.median_s)} in the middle, up to {duration(sample.longest_s)})"
+
+
 def _doubts(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.crowding > _CROWDED:
         yield (
             "beware",
             f"this machine is busy with other programs: computing takes {facts.crowding:.1f} times its time, so "
             "measure again when it is quiet",
+        )
+    sample = facts.inside.sample if facts.inside is not None else None
+    if sample is not None and sample.read_bytes > 0 and facts.given.same_order:
+        yield (
+            "beware",
+            "samples come from a disk, in the same order in every pass, so later passes may find them in the page "
+            "cache; with shuffle=True, or a larger dataset, storage may be slower than here",
         )
