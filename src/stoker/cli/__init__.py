@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import bench, demo, report, tune
-from stoker.cli import bench, demo, diagnose, report
+from stoker.cli import bench, demo, diagnose, report, tune
 
 app = typer.Typer(
     name="stoker",

@@ -149,7 +149,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._planned = planned
         if planned is not None and batch_sampler is None and not planned.is_stream:
             planned.check_enough(self.sampler)
-        self.plan, self.tail = plan, tail
+        self.plan, self.tail, self.tuned = plan, tail, tuned
         self.workers, self.seed, self.reseed = chosen, seed, reseed
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps

@@ -20,11 +20,11 @@ class LoopClock:
     trace: PassTrace | None
     batches: int = 0
 
-    def waited(self, begin_ns: int, end_ns: int) -> None:
+    def waited(self, begin_ns: int, end_ns: int, samples: int | None = None) -> None:
         """The loop asked for a batch, and got it."""
         self.count.step(begin_ns, end_ns)
         if self.trace is not None:
-            self.trace.wait(begin_ns, end_ns, {"batch": self.batches})
+            self.trace.wait(begin_ns, end_ns, {"batch": self.batches, "samples": samples})
         self.batches += 1
 
     def ended(self, begin_ns: int, end_ns: int, error: BaseException) -> None:

@@ -203,7 +203,7 @@ class BatchIterator:
                 raise
             self._count.loaded(self._maker.samples, self._maker.size_bytes)
             if loop is not None:
-                loop.waited(begin_ns, self._clock())
+                loop.waited(begin_ns, self._clock(), self._maker.samples)
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

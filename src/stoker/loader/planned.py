@@ -109,6 +109,9 @@ class ReplicaOrder(OrderPlan):
     def positions(self, step: int) -> Numbers:
         return self.spread.positions(step) if step < self.spread.full else super().positions(step)
 
+    def fixed(self) -> OrderPlan:
+        return self  # its ranks were given
+
     def number_of(self, step: int, positions: Numbers) -> int:
         return step * self.spread.rows
 

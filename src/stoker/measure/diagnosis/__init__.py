@@ -1,7 +1,5 @@
 """Where the time of a training loop goes, and what to change: `diagnose(loader, step)`.
 
-    measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs (pace, cost)
-    inside     one sample, collating, handing over, seen from another process          costs             (aside, canned)
     rig        a loader, a step, a device                                              what is diagnosed
     measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs  (pace, cost)
     inside     one sample, collating, handing over, seen from another process          costs              (aside)

@@ -37,9 +37,6 @@ def _keeps_the_data(change: Change, given: Given) -> bool:
     """Whether an IterableDataset would give the same samples."""
     if given.dataset != "iterable":
         return True
-    workers = change.arguments.get("workers", Workers(change.arguments.get("num_workers", given.processes)))
-    same = workers.processes == given.processes or max(workers.processes, given.processes) == 1
-    return bool(workers.lanes == 1 and same)
     number = change.arguments.get("num_workers", given.processes)
     workers: Workers = change.arguments.get("workers", Workers(processes=number))
     return workers.lanes == 1 and (workers.processes == given.processes or max(workers.processes, given.processes) <= 1)
