@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 import stoker
 from stoker.contracts import Workers
+from stoker.loader import auto
 from stoker.loader.auto import choose, from_probe
 from stoker.loader.forecast import INLINE, crews, forecast, process_counts, ranked
 from stoker.loader.probe import Probe
@@ -189,3 +190,14 @@ def test_the_loader_logs_what_was_chosen_and_why(caplog: pytest.LogCaptureFixtur
     assert loader.workers == INLINE
     assert "chose processes=0, lanes=1: a sample takes" in caplog.text
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("context", ["spawn", torch.multiprocessing.get_context("spawn")])
+def test_the_start_method_that_a_loader_is_given_counts(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        auto, "choose", lambda _dataset, method: asked.append(method) or auto.Choice(INLINE, "scripted")
+    )
+    stoker.DataLoader(Numbers(), num_workers="auto", multiprocessing_context=None)
+    auto.decide(Numbers(), context)
+    assert asked == [auto.platform_start_method(), "spawn"]

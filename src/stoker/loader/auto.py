@@ -50,9 +50,10 @@ class Choice:
     reason: str
 
 
-def decide(dataset: Any, start_method: str | None = None) -> Workers:
-    """Measure the dataset, pick, and say so."""
-    choice = choose(dataset, start_method or platform_start_method())
+def decide(dataset: Any, context: Any = None) -> Workers:
+    """Measure the dataset, pick, and say so; `context` is the loader's multiprocessing_context."""
+    method = context if context is None or isinstance(context, str) else context.get_start_method()
+    choice = choose(dataset, method or platform_start_method())
     workers = choice.workers
     log.info("num_workers='auto' chose processes=%d, lanes=%d: %s", workers.processes, workers.lanes, choice.reason)
     return workers

@@ -103,7 +103,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             given = (batch_size, num_workers, workers, prefetch_factor, multiprocessing_context, batch_sampler)
             batch_size, workers, prefetch_factor = decided_by(tuned, Arguments(*given))
             num_workers = 0
-        chosen = _choose(num_workers, workers, dataset)
+        chosen = _choose(num_workers, workers, dataset, multiprocessing_context)
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
         _check_faults(read_policy(on_error), chosen, dataset)
@@ -336,7 +336,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise
 
 
-def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:
+def _choose(num_workers: Any, workers: Workers | None, dataset: Any, context: Any) -> Workers:
     if workers is not None:
         if not isinstance(workers, Workers):
             raise TypeError(f"workers should be a stoker.Workers, but got {workers!r} ({type(workers).__name__})")
@@ -350,7 +350,7 @@ def _choose(num_workers: Any, workers: Workers | None, dataset: Any) -> Workers:
             raise TypeError(f'num_workers should be a whole number or "auto", but got {num_workers!r}')
         from stoker.loader.auto import decide
 
-        return decide(dataset)
+        return decide(dataset, context)
     if not isinstance(num_workers, numbers.Integral):
         raise TypeError(
             f'num_workers should be a whole number or "auto", but got {num_workers!r} ({type(num_workers).__name__})'
