@@ -127,18 +127,19 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            begin_ns = time.perf_counter_ns()
+            if self._clock is not None:
+                self._clock.asked()
             try:
                 batch = self._next()
-            except StopIteration:
+            except StopIteration as end:
                 self._progress.finished = True
                 self._failures.check_epoch(self._yielded)
                 if self._clock is not None:
-                    self._clock.ended()
+                    self._clock.missed(end)
                 self._over()
                 raise
             if self._clock is not None:
-                self._clock.waited(begin_ns, time.perf_counter_ns())
+                self._clock.got()
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

@@ -123,22 +123,29 @@ class Tally:
 
 @dataclass
 class LoopClock:
-    """Told when the training loop waited: by a pass, or by whoever takes batches from it ahead of the loop."""
+    """Told when the training loop waits: by a pass, or by whoever takes batches from it ahead of the loop."""
 
     tally: Tally
     trace: Trace | None
     batches: int = 0
+    _asked_ns: int = 0
 
-    def waited(self, begin_ns: int, end_ns: int) -> None:
-        """The loop asked for a batch, and got it."""
-        self.tally.step(begin_ns, end_ns)
+    def asked(self) -> None:
+        """The loop asks for a batch."""
+        self._asked_ns = time.perf_counter_ns()
+
+    def got(self) -> None:
+        """It got one."""
+        end_ns = time.perf_counter_ns()
+        self.tally.step(self._asked_ns, end_ns)
         if self.trace is not None:
-            self.trace.wait(begin_ns, end_ns, self.batches)
+            self.trace.wait(self._asked_ns, end_ns, self.batches)
         self.batches += 1
 
-    def ended(self) -> None:
-        """The loop asked for a batch, and there was none left."""
-        self.tally.ended_ns = time.perf_counter_ns()
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+        if isinstance(error, StopIteration):
+            self.tally.ended_ns = time.perf_counter_ns()
 
 
 def _quantiles(ordered: list[int]) -> dict[str, float]:
