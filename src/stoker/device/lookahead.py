@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -105,11 +104,11 @@ class _Belt:
             self.ready.append(item)
             self.changed.notify_all()
 
-    def take(self) -> _Item:
-        """The next batch; the end, if the pass was closed meanwhile."""
+    def take(self) -> _Item | None:
+        """The next one; None if the pass was closed meanwhile."""
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopped or self.ready)
-            item = self.ready.popleft() if self.ready else _Item()
+            item = self.ready.popleft() if self.ready else None
             self.changed.notify_all()
             return item
 
@@ -146,24 +145,43 @@ class DevicePass:
                 raise StopIteration if item.error is None else _taken(item)
             batch = self._copies.hand_over(item.copied)
             if self._clock is not None:
-                self._clock.waited(begin_ns, time.perf_counter_ns())
+                self._clock.asked()
+            try:
+                batch = self._next_batch()
+            except BaseException as error:
+                if self._clock is not None:
+                    self._clock.missed(error)
+                raise
+            if self._clock is not None:
+                self._clock.got()
             return batch
+
+    def _next_batch(self) -> Any:
+        item = self._next_item()
+        if item is None:
+            raise StopIteration
+        if item.is_last:
+            self._handed.is_over = True
+            self.close()
+        if item.copied is None:
+            raise StopIteration if item.error is None else _taken(item)
+        return self._copies.hand_over(item.copied)
 
     def close(self) -> None:
         """End reading ahead. Batches that were handed over stay valid."""
         self._close()
         self._reader = None  # lets the loader's iterator go
 
-    def _next_item(self) -> _Item:
+    def _next_item(self) -> _Item | None:
         if self._reader is None:
-            return _Item()
+            return None
         if self._belt.thread is not None:
             item = self._belt.take()
         else:
             item = self._reader.read()
             if self._is_threaded and not item.is_last:
                 self._start(self._reader)
-        if not item.is_last:
+        if item is not None and not item.is_last:
             self._handed.state, self._handed.error = item.state, item.no_state
         return item
 

@@ -204,6 +204,19 @@ class BatchIterator:
             self._count.loaded(self._maker.samples, self._maker.size_bytes)
             if loop is not None:
                 loop.waited(begin_ns, self._clock(), self._maker.samples)
+            if self._clock is not None:
+                self._clock.asked()
+            try:
+                batch = self._next()
+            except StopIteration as end:
+                self._progress.finished = True
+                self._failures.check_epoch(self._yielded)
+                if self._clock is not None:
+                    self._clock.missed(end)
+                self._over()
+                raise
+            if self._clock is not None:
+                self._clock.got()
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

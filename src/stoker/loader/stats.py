@@ -112,6 +112,109 @@ _LOGGED = (
     "restarts",
     "peak_bytes",
 )
+@dataclass
+class Tally:
+    """Counts as a loader goes along; one for all its passes."""
+
+    steps: int = 0
+    samples: int = 0
+    size_bytes: int = 0
+    wait_ns: int = 0
+    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_WAITS))
+    busy_ns: dict[int, int] = field(default_factory=dict)
+    begun_ns: int = 0
+    ended_ns: int = 0
+    start_up_ns: int = 0
+    first_batch_ns: int = 0
+    peak_bytes: int = 0
+
+    def begin_pass(self, begun_ns: int) -> None:
+        """A pass begins; the time until it can load is its start-up."""
+        now = time.perf_counter_ns()
+        self.begun_ns = self.begun_ns or begun_ns
+        self.start_up_ns, self.first_batch_ns, self.ended_ns = now - begun_ns, 0, 0
+
+    def step(self, begin_ns: int, end_ns: int) -> None:
+        """The training loop asked for a batch, and got it."""
+        wait = end_ns - begin_ns
+        self.steps += 1
+        self.wait_ns += wait
+        self.waits_ns.append(wait)
+        if not self.first_batch_ns:
+            self.first_batch_ns = wait
+
+    def loaded(self, samples: int, size_bytes: int) -> None:
+        self.samples += samples
+        self.size_bytes += size_bytes
+
+    def busy(self, worker: int, busy_ns: int) -> None:
+        self.busy_ns[worker] = self.busy_ns.get(worker, 0) + busy_ns
+
+    def stats(self, crew: Any, lanes: int, **more: int) -> Stats:
+        """The numbers now."""
+        seconds = ((self.ended_ns or time.perf_counter_ns()) - self.begun_ns) / 1e9 if self.begun_ns else 0.0
+        self.peak_bytes = max(self.peak_bytes, _proportional_bytes([worker.pid for worker in crew]))
+        return Stats(
+            steps=self.steps,
+            samples=self.samples,
+            size_bytes=self.size_bytes,
+            seconds=seconds,
+            wait_s=self.wait_ns / 1e9,
+            wait_quantiles_s=_quantiles(sorted(self.waits_ns)),
+            start_up_s=self.start_up_ns / 1e9,
+            first_batch_s=self.first_batch_ns / 1e9,
+            busy=tuple(self.busy_ns[worker] / 1e9 / seconds / max(1, lanes) for worker in sorted(self.busy_ns)),
+            peak_bytes=self.peak_bytes,
+            **more,
+        )
+
+
+@dataclass
+class LoopClock:
+    """Told when the training loop waits: by a pass, or by whoever takes batches from it ahead of the loop."""
+
+    tally: Tally
+    trace: Trace | None
+    batches: int = 0
+    _asked_ns: int = 0
+
+    def asked(self) -> None:
+        """The loop asks for a batch."""
+        self._asked_ns = time.perf_counter_ns()
+
+    def got(self) -> None:
+        """It got one."""
+        end_ns = time.perf_counter_ns()
+        self.tally.step(self._asked_ns, end_ns)
+        if self.trace is not None:
+            self.trace.wait(self._asked_ns, end_ns, self.batches)
+        self.batches += 1
+
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+        if isinstance(error, StopIteration):
+            self.tally.ended_ns = time.perf_counter_ns()
+
+
+def _quantiles(ordered: list[int]) -> dict[str, float]:
+    if not ordered:
+        return {}
+    places = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
+    return {name: ordered[round(share * (len(ordered) - 1))] / 1e9 for name, share in places.items()}
+
+
+def _proportional_bytes(pids: list[int]) -> int:
+    """Memory of this process and its workers, pages that several share counted once in all."""
+    import psutil
+
+    total = 0
+    for pid in (None, *pids):
+        try:
+            info = psutil.Process(pid).memory_full_info()
+        except psutil.Error:
+            continue  # it has ended meanwhile
+        total += getattr(info, "pss", info.rss)
+    return total
 
 
 def duration(seconds: float) -> str:
