@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import numbers
-import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -26,12 +25,9 @@ from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
-from stoker.loader.passes import BatchIterator
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
-from stoker.loader.stats import Stats
-from stoker.loader.tally import Tally
-from stoker.loader.trace import Trace
+from stoker.loader.watched import Watched
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.sources.fetch import is_async
@@ -39,7 +35,7 @@ from stoker.sources.fetch import is_async
 T = TypeVar("T", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[T]):
+class DataLoader(Watched, torch.utils.data.DataLoader[T]):
     """Put this where `torch.utils.data.DataLoader` stands.
 
     The arguments are torch's. Beside them:
@@ -123,38 +119,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error = on_error
         self._failures = Failures(read_policy(on_error))
-        self._tally = Tally()
-        self._trace: Trace | None = None
-        self._latest: weakref.ref[BatchIterator] | None = None
+        self._watch()
         self._progress: Progress | None = None
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
-
-    def stats(self) -> Stats:
-        """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
-        latest = self._latest() if self._latest is not None else None
-        self._tally.memory.look(latest.pids() if latest is not None else ())
-        return self._stats()
-
-    def _stats(self) -> Stats:
-        """The same without a look at memory, which takes some milliseconds."""
-        latest = self._latest() if self._latest is not None else None
-        slots = latest.slots() if latest is not None else {"slots": 0, "slots_in_use": 0, "slots_leased": 0}
-        return self._tally.stats(max(1, self.workers.lanes), failures=len(self._failures.listed), **slots)
-
-    def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
-        if self._trace is not None:
-            self._trace.close()  # one at a time
-        trace: Trace = Trace(path)
-        self._trace = trace
-        return trace
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy, and a loader that travels to another process, begins its statistics anew."""
-        return {**self.__dict__, "_tally": Tally(), "_trace": None, "_latest": None}
 
     @property
     def failures(self) -> list[Failure]:

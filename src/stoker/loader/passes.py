@@ -13,13 +13,16 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.data
 
 from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
+from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
+from stoker.loader.stats import Stats
 from stoker.loader.tally import PassTally
 from stoker.loader.trace import PassTrace
 
@@ -42,6 +45,7 @@ class BatchIterator:
         self._base_seed: int | None = None
         self._begin(loader)
         self._start()
+        self._chores = Chores(loader._listeners)
         self._begin_count(begun_ns, loader)
 
     def __iter__(self) -> BatchIterator:
@@ -62,10 +66,21 @@ class BatchIterator:
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
         self._count.closed = True
+        self._chores.end()
 
-    def slots(self) -> dict[str, int]:
-        """Slots as they are now, for the statistics."""
-        return {"slots": self._pool.made, "slots_in_use": self._pool.in_use, "slots_leased": self._pool.leased}
+    def stats(self, latest_steps: int) -> Stats:
+        """The loader's statistics now, without a look at memory."""
+        lanes, pool = max(1, self._assembly.workers.lanes), self._pool
+        slots = {"slots": pool.made, "slots_in_use": pool.in_use, "slots_leased": pool.leased}
+        return self._tally.stats(lanes, latest_steps, failures=len(self._failures.listed), **slots)
+
+    def facts(self) -> dict[str, Any] | None:
+        """What `stoker top` shows of this loader, beside its numbers; None where it should not be shown."""
+        if torch.utils.data.get_worker_info() is not None:
+            return None
+        of = self._assembly
+        made_of = {"dataset": type(of.dataset).__name__, "batch_size": of.batch_size}
+        return {"loader": self._tally.number, **made_of, "workers": of.workers.processes, "lanes": of.workers.lanes}
 
     def pids(self) -> list[int]:
         """The processes that load for this one."""
@@ -93,6 +108,7 @@ class BatchIterator:
         workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
         self._count = self._tally.begin_pass(begun_ns, self, workers)
         self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
+        self._chores.begin(self)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
 
@@ -132,8 +148,8 @@ class BatchIterator:
         with self._lock:
             count = self._count
             begin_ns = self._clock()
-            if begin_ns >= self._tally.memory.due_ns:
-                self._tally.memory.look(self.pids())
+            if begin_ns >= self._chores.due_ns or count.steps >= self._chores.due_step:
+                self._chores.do(self, begin_ns)
                 begin_ns = self._clock()
             count.asked_ns = begin_ns
             try:
@@ -157,6 +173,7 @@ class BatchIterator:
                 self._progress.finished = True
                 self._failures.check_epoch(self._yielded)
                 self._over()
+                self._chores.end()
         finally:
             end_ns = self._clock()
             self._count.waited(begin_ns, end_ns)
