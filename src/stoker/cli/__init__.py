@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import bench, demo, report
+from stoker.cli import bench, demo, report, top
 
 app = typer.Typer(
     name="stoker",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(bench.bench)
 app.command()(report.report)
+app.command()(top.top)
 
 
 def _print_version(wanted: bool) -> None:

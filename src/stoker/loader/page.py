@@ -85,7 +85,7 @@ def folders() -> list[Path]:
     """Where pages of this user may be: the first is where this process would keep its own."""
     name = f"stoker-{os.getuid()}"
     given = os.environ.get("XDG_RUNTIME_DIR")
-    roots = [given] if given and os.access(given, os.W_OK) else []
+    roots = [given] if given and os.path.isdir(given) and os.access(given, os.W_OK) else []
     roots += [tempfile.gettempdir(), f"/run/user/{os.getuid()}"]
     return [Path(root) / name for root in dict.fromkeys(roots)]
 

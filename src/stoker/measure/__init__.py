@@ -14,6 +14,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
     statistics       a series in a median, a spread                  (judging it)
     groups           repeats of a setting put together               (judging settings)
     blame            whose line raised                               (when it fails)
+    running          loaders at work on this machine now             (for `stoker top`)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
 measured by the same code. Nothing here imports torch or Pillow before it is needed.
