@@ -37,6 +37,7 @@ _HOMES = {
     "shuffle_quality": "stoker.order",
     "skip": "stoker.loader.state",
     "to_device": "stoker.device",
+    "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "StateError": "stoker.errors",
@@ -63,6 +64,7 @@ __all__ = [
     "WorkerDied",
     "WorkerTimeout",
     "Workers",
+    "log_stats",
     "rng",
     "shuffle_quality",
     "skip",
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from stoker.errors import UnevenBatch as UnevenBatch
     from stoker.errors import WorkerDied as WorkerDied
     from stoker.errors import WorkerTimeout as WorkerTimeout
+    from stoker.integrations.logging import log_stats as log_stats
     from stoker.loader import DataLoader as DataLoader
     from stoker.loader.state import skip as skip
     from stoker.loader.torch_rng import torch_rng as torch_rng

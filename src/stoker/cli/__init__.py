@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli import bench, demo, diagnose, report, tune
+from stoker.cli import bench, demo, report, top
 
 app = typer.Typer(
     name="stoker",
@@ -25,6 +26,7 @@ app.command()(bench.bench)
 app.command()(tune.tune)
 app.command()(report.report)
 app.command()(diagnose.diagnose)
+app.command()(top.top)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import numbers
-import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -36,6 +35,9 @@ from stoker.loader.stats import Stats
 from stoker.loader.tally import Tally
 from stoker.loader.trace import Trace
 from stoker.loader.tuned import Arguments, decided_by
+from stoker.loader.progress import Progress
+from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
+from stoker.loader.watched import Watched
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.plan import BatchPlan, Tail
@@ -44,7 +46,7 @@ from stoker.sources.fetch import is_async
 T = TypeVar("T", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[T]):
+class DataLoader(Watched, torch.utils.data.DataLoader[T]):
     """Put this where `torch.utils.data.DataLoader` stands.
 
     The arguments are torch's. Beside them:
@@ -157,9 +159,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.device = device
         self._lookahead = None if device is None else Lookahead(device)
         self._failures = Failures(read_policy(on_error))
-        self._tally = Tally()
-        self._trace: Trace | None = None
-        self._latest: weakref.ref[BatchIterator] | None = None
+        self._watch()
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
         listen(self.sampler, self._epochs)

@@ -14,15 +14,18 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.data
 
 from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
+from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
 from stoker.loader.loop_clock import LoopClock
 from stoker.loader.progress import Progress
 from stoker.loader.steps import steps_for
+from stoker.loader.stats import Stats
 from stoker.loader.tally import PassTally
 from stoker.loader.trace import PassTrace
 
@@ -47,6 +50,7 @@ class BatchIterator:
         self._begin(loader)
         self._start()
         self._begun()
+        self._chores = Chores(loader._listeners)
         self._begin_count(begun_ns, loader)
 
     def __iter__(self) -> BatchIterator:
@@ -68,6 +72,7 @@ class BatchIterator:
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
         self._count.closed = True
+        self._chores.end()
 
     def read_ahead(self) -> LoopClock:
         """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
@@ -84,6 +89,19 @@ class BatchIterator:
     def slots(self) -> dict[str, int]:
         """Slots as they are now, for the statistics."""
         return {"slots": self._pool.made, "slots_in_use": self._pool.in_use, "slots_leased": self._pool.leased}
+    def stats(self, latest_steps: int) -> Stats:
+        """The loader's statistics now, without a look at memory."""
+        lanes, pool = max(1, self._assembly.workers.lanes), self._pool
+        slots = {"slots": pool.made, "slots_in_use": pool.in_use, "slots_leased": pool.leased}
+        return self._tally.stats(lanes, latest_steps, failures=len(self._failures.listed), **slots)
+
+    def facts(self) -> dict[str, Any] | None:
+        """What `stoker top` shows of this loader, beside its numbers; None where it should not be shown."""
+        if torch.utils.data.get_worker_info() is not None:
+            return None
+        of = self._assembly
+        made_of = {"dataset": type(of.dataset).__name__, "batch_size": of.batch_size}
+        return {"loader": self._tally.number, **made_of, "workers": of.workers.processes, "lanes": of.workers.lanes}
 
     def pids(self) -> list[int]:
         """The processes that load for this one."""
@@ -113,6 +131,7 @@ class BatchIterator:
         workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
         self._count = self._tally.begin_pass(begun_ns, self, workers)
         self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
+        self._chores.begin(self)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
         self._loop = LoopClock(self._count, self._trace)
@@ -188,8 +207,8 @@ class BatchIterator:
     def _step(self) -> Any:
         with self._lock:
             begin_ns = self._clock()
-            if begin_ns >= self._tally.memory.due_ns:
-                self._tally.memory.look(self.pids())
+            if begin_ns >= self._chores.due_ns or count.steps >= self._chores.due_step:
+                self._chores.do(self, begin_ns)
                 begin_ns = self._clock()
             loop = self._loop
             if loop is not None:
@@ -229,6 +248,7 @@ class BatchIterator:
                 self._progress.finished = True
                 self._failures.check_epoch(self._yielded)
                 self._over()
+                self._chores.end()
         finally:
             if self._loop is not None:
                 self._loop.ended(begin_ns, self._clock(), error)

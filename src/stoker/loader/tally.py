@@ -16,6 +16,7 @@ when asked, and now and then during a long pass, such that looking takes at most
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import weakref
@@ -27,7 +28,8 @@ from typing import Any
 from stoker.contracts import Report
 from stoker.loader.stats import Stats
 
-_KEPT_WAITS = 4096
+KEPT_WAITS = 4096
+_NUMBERS = itertools.count(1)
 _LOOK_SHARE = 500  # a look at memory is put off until it takes at most this fraction of the time
 _GUESSED_LOOK_NS = 2_000_000  # a process, until one was timed
 
@@ -57,7 +59,7 @@ class Counts:
 class PassTally(Counts):
     """Counts one pass."""
 
-    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_WAITS))
+    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_WAITS))
     owner: Callable[[], Any] = lambda: None  # a weak reference to the iterator
     begun_ns: int = 0
     latest_ns: int = 0  # when the training loop was last seen
@@ -129,8 +131,9 @@ class Tally:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.clock = clock  # in nanoseconds, the same for all processes of a machine
+        self.number = next(_NUMBERS)  # of the loader in this process
         self.memory = Memory()
-        self._waits_ns: deque[int] = deque(maxlen=_KEPT_WAITS)
+        self._waits_ns: deque[int] = deque(maxlen=KEPT_WAITS)
         self._folded = Counts()
         self._passes: list[PassTally] = []  # the latest last
         self._lock = threading.Lock()  # for the two above
@@ -168,13 +171,19 @@ class Tally:
                 still.append(one)
         self._passes = still
 
-    def stats(self, lanes: int, **more: int) -> Stats:
-        """The numbers now."""
+    def total(self) -> Counts:
+        """What all passes have counted until now."""
         total, now_ns = Counts(), self.clock()
         with self._lock:
             total.add(self._folded)
             for one in self._passes:
                 one.add_to(total, now_ns)
+        return total
+
+    def stats(self, lanes: int, latest_steps: int = KEPT_WAITS, **more: int) -> Stats:
+        """The numbers now; quantiles are those of the latest steps."""
+        total = self.total()
+        with self._lock:
             latest = self._passes[-1] if self._passes else PassTally()
         return Stats(
             steps=total.steps,
@@ -182,7 +191,7 @@ class Tally:
             size_bytes=total.size_bytes,
             seconds=total.pass_ns / 1e9,
             wait_s=total.wait_ns / 1e9,
-            wait_quantiles_s=_quantiles(sorted(self._waits_ns)),
+            wait_quantiles_s=_quantiles(sorted(list(self._waits_ns)[-latest_steps:])),
             start_up_s=latest.start_up_ns / 1e9,
             first_batch_s=latest.first_batch_ns / 1e9,
             busy_s=tuple(busy_ns / 1e9 for busy_ns in total.busy_ns),

@@ -17,6 +17,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
     rebuild          a loader again, with other arguments            (trying changes)
     diagnosis        where a training loop's time goes               (what to change)
     blame            whose line raised                               (when it fails)
+    running          loaders at work on this machine now             (for `stoker top`)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
 measured by the same code. Nothing here imports torch or Pillow before it is needed.
