@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 RECORD = HERE / "results" / "diagnose.json"
 PAGE = HERE.parent / "docs" / "diagnose.md"
 SECONDS = 5.0
-_CHECK_S = 0.5
+_CHECK_S = 0.7
 
 
 @dataclass(frozen=True)

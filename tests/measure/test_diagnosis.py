@@ -34,7 +34,8 @@ class Waiting:
         return np.zeros(8)
 
 
-def test_a_waiting_dataset_waits_and_lanes_are_tried() -> None:
+def test_a_waiting_dataset_waits_and_lanes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.measure.diagnosis.suspects._MOST", 1)
     loader = stoker.DataLoader(Waiting(), batch_size=4)
     told: list[str] = []
     found = diagnose(loader, 0.001, seconds=SECONDS, tell=told.append)

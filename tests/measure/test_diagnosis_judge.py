@@ -157,6 +157,15 @@ def test_changes_are_keyword_arguments_one_would_write() -> None:
     )
 
 
+def test_as_many_workers_as_the_model_needs_are_tried_and_as_many_as_there_are_cores() -> None:
+    given = replace(MAP, cores=64)
+    assert words_of(facts(given, 0.160, 0.08, 0.24, inside=sample(0.010)))[:3] == [
+        "num_workers=1",
+        "num_workers=3",
+        "num_workers=16",
+    ]
+
+
 def test_what_only_an_accelerator_can_is_tried_only_there() -> None:
     seen = facts(WITH, 0.010, 0.050, 0.100, copy_s=0.048)
     assert words_of(seen) == []

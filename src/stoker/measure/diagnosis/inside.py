@@ -29,7 +29,7 @@ from stoker.measure.runs import Failure
 from stoker.measure.statistics import mean, median
 
 _MOST_SAMPLES = 32
-_FEWEST_SAMPLES = 4
+_FEWEST_SAMPLES = 2
 _WORTH_SHARING_S = 50e-6  # a sample that computes less is not asked whether it holds the GIL
 _TIMEOUT_S = 120.0
 _PLENTY = 1 << 20  # samples of the loader that only hands over: more than any pass takes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -90,5 +91,6 @@ def _blamed(what: str) -> Iterator[None]:
         raise DiagnosisError(str(error)) from None
     except Exception as error:
         failure = failure_of(error)
+        traceback.clear_frames(error.__traceback__)  # they hold the iterator, and that its workers
         place = f" at {failure.place}" if failure.place else ""
         raise DiagnosisError(f"{what} raised {failure.type}{place}: {failure.message}") from error

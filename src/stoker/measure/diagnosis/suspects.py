@@ -9,6 +9,7 @@ workers. One worker instead of none is always the same data.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -21,6 +22,7 @@ from stoker.measure.settings import GIVEN, STOKER, TORCH
 
 _MOST = 4
 _MANY_WORKERS = 8
+_MOST_WORKERS = 16
 _LANES = (16, 32)
 
 
@@ -67,8 +69,8 @@ def _decoding(facts: Facts) -> Iterator[Change]:
 
 
 def _gil(facts: Facts) -> Iterator[Change]:
-    yield _stoker(facts.given, Workers(processes=facts.given.cores))
-    yield _with(facts.given, facts.given.cores)
+    yield _stoker(facts.given, Workers(processes=_all_cores(facts.given)))
+    yield _with(facts.given, _all_cores(facts.given))
 
 
 def _too_few(facts: Facts) -> Iterator[Change]:
@@ -76,9 +78,11 @@ def _too_few(facts: Facts) -> Iterator[Change]:
     parts = parts_of(facts)
     if given.is_inline:
         yield _with(given, 1)
-    yield _with(given, given.cores)
+    for processes in sorted({_enough(facts), _all_cores(given)}):
+        if processes > given.processes:
+            yield _with(given, processes)
     if given.is_inline and given.kind == TORCH:
-        yield _stoker(given, Workers(processes=given.cores))
+        yield _stoker(given, Workers(processes=_all_cores(given)))
         yield Change({"num_workers": 1}, STOKER)
     if parts is not None and parts.leading == "waiting":
         yield _stoker(given, Workers(processes=1, lanes=_LANES[0]))
@@ -88,8 +92,8 @@ def _too_many(facts: Facts) -> Iterator[Change]:
     given = facts.given
     if given.processes > 1:
         yield _with(given, 1)
-    if given.processes > given.cores:
-        yield _with(given, given.cores)
+    if given.processes > _all_cores(given):
+        yield _with(given, _all_cores(given))
     elif given.processes > 2:
         yield _with(given, given.processes // 2)
     yield from _rows(given)
@@ -113,8 +117,8 @@ def _collating(facts: Facts) -> Iterator[Change]:
         yield Change({"collate_fn": None})
         if given.kind == TORCH:
             yield Change({"collate_fn": None}, STOKER)
-    if given.processes < given.cores:
-        yield _with(given, given.cores)
+    if given.processes < _all_cores(given):
+        yield _with(given, _all_cores(given))
     yield from _move(given)
 
 
@@ -144,8 +148,8 @@ def _start(facts: Facts) -> Iterator[Change]:
 def _prefetch(facts: Facts) -> Iterator[Change]:
     given = facts.given
     yield Change({"prefetch_factor": 4 * max(2, given.prefetch or 2)})
-    if given.processes < given.cores:
-        yield _with(given, given.cores)
+    if given.processes < _all_cores(given):
+        yield _with(given, _all_cores(given))
     yield from _move(given)
 
 
@@ -180,6 +184,18 @@ def _rows(given: Given) -> Iterator[Change]:
     """Whoever is free takes the next rows."""
     if given.dataset in ("map", "awaited") and not given.own_collate and not given.shares_rows:
         yield _stoker(given, Workers(processes=given.processes, lanes=given.lanes, share="rows"))
+
+
+def _all_cores(given: Given) -> int:
+    """A process a core, as far as a loader can keep many busy."""
+    return min(given.cores, _MOST_WORKERS)
+
+
+def _enough(facts: Facts) -> int:
+    """So many processes that the loader would keep up with the model, if each did as much as now."""
+    given = facts.given
+    wanted = max(1, given.processes) * facts.alone.step_s / max(1e-9, facts.needed_s)
+    return max(1, min(_all_cores(given), math.ceil(1.2 * wanted)))
 
 
 def _with(given: Given, processes: int) -> Change:

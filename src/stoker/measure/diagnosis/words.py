@@ -14,20 +14,19 @@ _CROWDED = 1.3
 
 def verdict(facts: Facts, cause: Cause) -> str:
     """The verdict, as one sentence."""
-    because = _BECAUSE[cause](facts)
-    return f"{_head(facts)}: {cause.value}; {because}."
+    return f"{_head(facts)} {cause.value}; {_BECAUSE[cause](facts)}."
 
 
 def _head(facts: Facts) -> str:
     alone, whole = _steady(facts.alone), _speed(facts, facts.whole)
     if facts.model_s is None:
-        return f"The loader gives {_speed(facts, facts.alone)} samples/s, and most of its time goes into"
+        return f"The loader gives {_speed(facts, facts.alone)} samples/s, and what holds it up is"
     model = f"{facts.alone.rows / facts.model_s:,.0f}" if facts.model_s else "any number of"
     if not is_held_up(facts):
-        return f"The loader is not the bottleneck (it gives {alone} samples/s, the model takes {model})"
+        return f"The loader is not the bottleneck (it gives {alone} samples/s, the model takes {model}):"
     if keeps_up(facts):
-        return f"The loader could keep up ({alone} samples/s, the model takes {model}), but together they make {whole}"
-    return f"The loader is the bottleneck (the model could take {model} samples/s and gets {whole})"
+        return f"The loader could keep up ({alone} samples/s, the model takes {model}), but together they make {whole}:"
+    return f"The loader is the bottleneck (the model could take {model} samples/s and gets {whole}):"
 
 
 def _steady(pace: Pace) -> str:
