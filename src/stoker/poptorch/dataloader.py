@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stoker.contracts import Failure
-from stoker.loader.ordered import OrderPlan
 from stoker.loader.stats import Stats
 from stoker.loader.trace import Trace
 from stoker.poptorch.accessor import AsynchronousDataAccessor
@@ -120,12 +119,11 @@ class DataLoader(StepLoader):
 
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
-        plan, last = self.sampler, self._progress
-        if not self.request.repeats_epochs or last is None or last.finished:
+        last = self._progress
+        if not self.request.repeats_epochs or last is None or last.finished or self._place is not None:
             return
-        if isinstance(plan, OrderPlan) and not plan.was_told:
-            log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
-            plan.set_epoch(last.place.epoch)
+        log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
+        self._place = self._described(last.place.epoch)
 
 
 def _keeps_workers(asked: bool | None, num_workers: int | str) -> bool:
