@@ -6,6 +6,9 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
     plan     how much one step takes, for whom
+    loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
+    loader   joins the rooms                  accessor any iterable, loaded ahead
+    measure, report, cli: watching, showing, a person's door
     loader   joins the rooms                  accessor any iterable, loaded ahead
     poptorch PopTorch's names                 measure, report, cli: watching, showing, a person's door
 
@@ -33,6 +36,7 @@ _HOMES = {
     "torch_rng": "stoker.loader.torch_rng",
     "shuffle_quality": "stoker.order",
     "skip": "stoker.loader.state",
+    "to_device": "stoker.device",
     "StokerError": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "StateError": "stoker.errors",
@@ -62,6 +66,7 @@ __all__ = [
     "rng",
     "shuffle_quality",
     "skip",
+    "to_device",
     "torch_rng",
 ]
 
@@ -70,6 +75,7 @@ if TYPE_CHECKING:
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
+    from stoker.device import to_device as to_device
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
     from stoker.errors import StateError as StateError

@@ -7,6 +7,7 @@
     ├── TooManyFailures   (RuntimeError)   more samples failed than the budget allows
     ├── UnevenBatch       (ValueError)     batches whose rows cannot be combined
     ├── StateError        (ValueError)     a saved state that cannot be read
+    ├── TunedError        (ValueError)     a file of tuned settings that cannot be used
     └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
         └── WorkersMismatch  (AssertionError)   of another number of workers, where each has a state of its own
 
@@ -60,6 +61,10 @@ class UnevenBatch(StokerError, ValueError):
 
 class StateError(StokerError, ValueError):
     """A saved state that is damaged, newer than this Stoker, or not a loader's state at all."""
+
+
+class TunedError(StokerError, ValueError):
+    """A file of tuned settings that cannot be read, or that contradicts the loader's arguments."""
 
 
 class ResumeMismatch(StokerError, ValueError):

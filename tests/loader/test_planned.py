@@ -12,7 +12,7 @@ from tests.loader.datasets import Made, picture, record
 from tests.plan.plans import factorisations
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, TensorDataset
 
-from stoker import BatchPlan, DataLoader, StepBatch
+from stoker import BatchPlan, DataLoader, StepBatch, rng
 from stoker.order import Shuffle
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -223,3 +223,41 @@ def test_persistent_workers_make_steps_again_and_again(sampler: Any) -> None:
     for _ in range(2):
         assert sorted(index for step in rows(loader) for index in step) == list(range(40))
     loader._iterator._shutdown_workers()
+
+
+class Drawn(torch.utils.data.Dataset[Any]):
+    """A sample's index and what its own generator gives."""
+
+    def __len__(self) -> int:
+        return 45
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 7:
+            raise OSError("cannot be read")
+        return torch.tensor([index, rng().random()], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_replica_that_is_a_rank_draws_what_the_sample_draws(workers: int) -> None:
+    plan = BatchPlan(2, gradient_accumulation=2, replicas=2, device_iterations=2)
+
+    def made(rank: int, ranks: int, processes: int) -> Any:
+        arguments: dict[str, Any] = {"plan": plan, "seed": 2, "shuffle": True, "tail": "keep", "on_error": "skip"}
+        return DataLoader(Drawn(), shard=(rank, ranks), num_workers=processes, **arguments)
+
+    alone = made(0, 1, 0)
+    whole = list(alone)
+    assert [failure.index for failure in alone.failures] == [7]
+    expected = dict(tuple(row) for batch in whole for row in batch.data.tolist())
+    seen: list[list[float]] = []
+    for rank in range(2):
+        loader = made(rank, 2, workers)
+        batches = list(loader)
+        for part, step in zip(batches[:2], whole[:2], strict=True):
+            assert torch.equal(part.grid()[:, :, 0], step.replica(rank))
+        seen += [row for batch in batches for row in batch.data.tolist()]
+        for failure in loader.failures:
+            assert (failure.index, failure.position) == (7, alone.failures[0].position)
+    real = [row for row in seen if row[0] in expected]
+    assert {index for index, _ in real} == set(expected)
+    assert sum(expected[index] == draw for index, draw in real) >= 44  # one doubled sample has draws of its own

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import bench, demo, report
+from stoker.cli import bench, demo, report, tune
 
 app = typer.Typer(
     name="stoker",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(bench.bench)
+app.command()(tune.tune)
 app.command()(report.report)
 
 

@@ -8,11 +8,13 @@ where it was. What the numbers mean and how they are taken: `stoker.measure`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from stoker.cli.bars import bar_on, find_targets, output
+from stoker.cli.words import checked, listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from stoker.measure.settings import Sweep
     from stoker.measure.targets import Target
 
-T = TypeVar("T")
+_COMMAND = "bench"
 _LARGEST_BUILT_IN = 20_000  # samples; an epoch that is longer repeats what is stored anyway
 
 
@@ -55,27 +57,23 @@ def bench(
     """Measure loading over batch sizes, workers, lanes, models and loaders; save every trial."""
     from stoker.measure.plan import Plan
 
-    sweep = _checked(_sweep, targets, batch_sizes, workers, lanes, prefetch, pin_memory, sleep, loaders)
-    _checked(sweep.scaled, scale)
+    sweep = checked(_COMMAND, _sweep, targets, batch_sizes, workers, lanes, prefetch, pin_memory, sleep, loaders)
+    checked(_COMMAND, sweep.scaled, scale)
     plan = Plan(sweep, repeats, batches or None, warmup, shuffle, scale, timeline)
     _measure(plan, run or Path("runs") / _slug(targets), cache, timeout)
 
 
 def _measure(plan: Plan, folder: Path, cache: Path | None, timeout_s: float) -> None:
-    from rich.console import Console
-
     from stoker.measure.plan import check_continues, save_plan
     from stoker.measure.runs import Run
     from stoker.measure.sweep import facts_now
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # a file has no edge at which lines must break
+    console = output()
     facts = facts_now()
     run = Run(folder)
-    _checked(check_continues, folder, plan, facts)
-    targets = _resolve(plan, cache, console)
-    _checked(plan.turns, {name for name, target in targets.items() if target.is_loader})
+    checked(_COMMAND, check_continues, folder, plan, facts)
+    targets = checked(_COMMAND, _resolve, plan, cache, console)
+    checked(_COMMAND, plan.turns, {name for name, target in targets.items() if target.is_loader})
     save_plan(plan, folder, facts)
     try:
         _sweep_with_bar(plan, run, targets, facts, timeout_s, console)
@@ -90,6 +88,8 @@ def _measure(plan: Plan, folder: Path, cache: Path | None, timeout_s: float) -> 
 def _sweep_with_bar(
     plan: Plan, run: Run, targets: dict[str, Target], facts: Any, timeout_s: float, console: Console
 ) -> None:
+    from rich.markup import escape
+
     from stoker.measure.sweep import Remaining, Watcher, run_sweep, turns_left
 
     given = {name for name, target in targets.items() if target.is_loader}
@@ -102,12 +102,12 @@ def _sweep_with_bar(
         remaining.add(record)
     if records:
         console.print(f"{len(records)} trials are in {run.path}, {len(todo)} are left.", markup=False)
-    with _bar(console) as bar:
+    with bar_on(console) as bar:
         task = bar.add_task("", total=len(todo), left="")
 
         def begun(turn: Turn) -> None:
             words = turn.setting.label({"dataset", "loader", "workers", "batch_size"})
-            bar.update(task, description=_escape(f"{words}, repeat {turn.repeat + 1}"), left=_left(remaining, todo))
+            bar.update(task, description=escape(f"{words}, repeat {turn.repeat + 1}"), left=_left(remaining, todo))
             bar.refresh()
 
         def done(record: TrialRecord) -> None:
@@ -122,20 +122,6 @@ def _sweep_with_bar(
         run_sweep(plan, run, targets, facts, watcher, timeout_s=timeout_s)
 
 
-def _bar(console: Console) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    # Refreshed by hand: a thread of rich's would be forked into every trial.
-    return Progress(*columns, console=console, auto_refresh=False, transient=True)
-
-
 def _left(remaining: Any, todo: list[Turn]) -> str:
     seconds = remaining.seconds(todo)
     if seconds is None:
@@ -145,26 +131,9 @@ def _left(remaining: Any, todo: list[Turn]) -> str:
 
 
 def _resolve(plan: Plan, cache: Path | None, console: Console) -> dict[str, Target]:
-    from stoker.measure.datasets import DatasetOptions, default_cache
-    from stoker.measure.targets import resolve
-
     largest = max(plan.sweep.scaled(plan.scale).batch_sizes)
     samples = min(largest * plan.batches, _LARGEST_BUILT_IN) if plan.batches else None
-    found: dict[str, Target] = {}
-    with _bar(console) as bar:
-        tasks: dict[str, Any] = {}
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(f"making {what}", total=total, left="")
-            bar.update(tasks[what], completed=done)
-            if done % 16 == 0 or done == total:
-                bar.refresh()
-
-        options = DatasetOptions(cache or default_cache(), samples, progress)
-        for text in plan.sweep.datasets:
-            found[text] = _checked(resolve, text, options)
-    return found
+    return find_targets(plan.sweep.datasets, samples, cache, console)
 
 
 def _print_result(run: Run, console: Console) -> bool:
@@ -197,54 +166,15 @@ def _sweep(
 
     return Sweep(
         datasets=tuple(dict.fromkeys(targets)),
-        loaders=_list("--loaders", loaders, {name: name for name in LOADERS}),
-        batch_sizes=_list("--batch-sizes", batch_sizes, {}, int, 1),
-        workers=_list("--workers", workers, {AUTO: AUTO}, int, 0),
-        lanes=_list("--lanes", lanes, {}, int, 1),
-        prefetch=_list("--prefetch", prefetch, {"default": None}, int, 1),
-        pin_memory=_list("--pin-memory", pin_memory, {"no": False, "yes": True}),
-        sleeps_s=_list("--sleep", sleep, {"none": 0.0}, float, 0),
+        loaders=listed("--loaders", loaders, {name: name for name in LOADERS}),
+        batch_sizes=listed("--batch-sizes", batch_sizes, {}, int, 1),
+        workers=listed("--workers", workers, {AUTO: AUTO}, int, 0),
+        lanes=listed("--lanes", lanes, {}, int, 1),
+        prefetch=listed("--prefetch", prefetch, {"default": None}, int, 1),
+        pin_memory=listed("--pin-memory", pin_memory, {"no": False, "yes": True}),
+        sleeps_s=listed("--sleep", sleep, {"none": 0.0}, float, 0),
     )
-
-
-def _list(
-    option: str, text: str, words: dict[str, Any], number: Callable[[str], Any] | None = None, least: int = 0
-) -> Any:
-    """'1,2,auto' as a tuple; ValueError naming the option and the part that is wrong."""
-    return tuple(dict.fromkeys(_one(option, part.strip(), words, number, least) for part in text.split(",")))
-
-
-def _one(option: str, part: str, words: dict[str, Any], number: Callable[[str], Any] | None, least: int) -> Any:
-    if part in words:
-        return words[part]
-    try:
-        value = number(part) if number is not None else None
-    except ValueError:
-        value = None
-    if value is None or value < least:
-        kinds = [f"numbers from {least}"] if number is not None else []
-        raise ValueError(f"{option}: {part!r} is not among {', '.join([*kinds, *words])}")
-    return value
 
 
 def _slug(targets: list[str]) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(targets)).strip("-")[:60] or "run"
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _checked(function: Callable[..., T], *arguments: Any) -> T:
-    """Call it; what it says is wrong with the input is printed, and the command ends with status 2."""
-    try:
-        return function(*arguments)
-    except ValueError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"stoker bench: {message}", err=True)
-    raise typer.Exit(2)

@@ -2,7 +2,7 @@
 
 `dataloader`  the class that users put where torch's stands
 `passes`      one pass over it: `inline`, or `crewed` by threads or processes
-`keys`, `ordered`  which indices make the next batch;  `reseed`, `torch_rng`  randomness of the sample
+`keys`, `ordered`, `epochs`  which indices make the next batch;  `reseed`, `torch_rng`  randomness of the sample
 `state`, `progress`  the place in the data, saved and found again;  `failures`  samples that could not be loaded
 `stats`, `trace`  where the time goes
 `sharing`, `rounds`, `window`  how batches are dealt to workers, and how many at a time

@@ -5,11 +5,12 @@ The rules, first match wins (a sample costs t; an epoch loaded by one thread cos
     iterable dataset                          inline: only its author knows how it is split over workers
     arrays, gathered in one operation         inline: nothing to share
     t tiny, or T not worth starting anybody   inline: a process would cost more than it brings
-    mostly waiting                            lanes: as many as fit into the waiting, in one process of their own
-    computing                                 a process per core (threads, if it cannot be shipped and lets the GIL go)
+    mostly waiting                            processes × lanes, as many as the waiting takes
+    computing                                 processes (threads, if it cannot be shipped and lets the GIL go)
 
-The thresholds are set so that a wrong guess costs little: what starts is only started when an epoch lasts at least
-twenty times as long as starting it.
+How many is what `stoker.loader.forecast` expects to be the quickest epoch, its start included. Workers are started when
+they promise a fifth less time for the first epoch already, or when starting them is a twentieth of it at most: then
+whatever the model does meanwhile is gained.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.multiprocessing
 from torch.utils.data import IterableDataset
 
 from stoker.contracts import Workers
+from stoker.loader.forecast import INLINE, Forecast, crews, forecast, ranked
 from stoker.loader.probe import Probe, cores, probe, shipping_bytes
 from stoker.loader.stats import duration
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
@@ -32,11 +34,12 @@ log = logging.getLogger("stoker.auto")
 # Below this a sample costs less than handing it to another process and back (measured: benchmarks/engine.py, the fixed
 # cost of a batch and of a row).
 _TINY_S = 30e-6
-_FORK_S = 0.03  # starting a forked worker; measured here, torch imported
-_SPAWN_S = 2.5  # starting one that imports torch anew
+_MOSTLY = 0.5
+# A wrong guess should cost little: workers have to promise a fifth, or their start has to be a trifle of the epoch.
+_CLEAR_GAIN = 0.8
 _WORTH_IT = 20
 _MOST_LANES = 32
-_MOST_PROCESSES = 16
+_LANES = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,16 @@ class Choice:
 
 def decide(dataset: Any, start_method: str | None = None) -> Workers:
     """Measure the dataset, pick, and say so."""
-    choice = choose(dataset, start_method or torch.multiprocessing.get_start_method(allow_none=True) or "fork")
+    choice = choose(dataset, start_method or platform_start_method())
     workers = choice.workers
     log.info("num_workers='auto' chose processes=%d, lanes=%d: %s", workers.processes, workers.lanes, choice.reason)
     return workers
+
+
+def platform_start_method() -> str:
+    """How workers start if nobody says otherwise; asking does not settle it."""
+    method = torch.multiprocessing.get_start_method(allow_none=True)
+    return method or torch.multiprocessing.get_all_start_methods()[0]  # the first is the platform's
 
 
 def choose(dataset: Any, start_method: str, measure: Callable[[Any], Probe] = probe) -> Choice:
@@ -83,31 +92,43 @@ def _without_measuring(dataset: Any) -> Choice | None:
 def from_probe(measured: Probe, core_count: int, start_method: str, shipping: Callable[[], int | None]) -> Choice:
     """The choice for what was measured; pure, so that every rule can be tested."""
     facts = f"a sample takes {duration(measured.seconds)}, {measured.waiting:.0%} of it waiting"
-    start_s = _FORK_S if start_method == "fork" else _SPAWN_S
     if measured.seconds < _TINY_S:
         return _inline(f"{facts}; handing it to a worker would cost as much")
-    if measured.epoch_s < _WORTH_IT * start_s:
+    if not _pays(_quickest(measured, core_count, start_method, in_processes=True), measured):
         return _inline(f"{facts}, an epoch {duration(measured.epoch_s)}; starting workers would not pay")
     shippable = start_method == "fork" or shipping() is not None
-    if measured.waiting > 0.5:
-        return _lanes_for_waiting(measured, core_count, shippable, facts)
+    if not shippable and measured.waiting <= _MOSTLY and measured.gil_held >= _MOSTLY:
+        return _inline(f"{facts}; it cannot be pickled for a worker, and holds the GIL")
+    best = _quickest(measured, core_count, start_method, in_processes=shippable)
+    if not _pays(best, measured):
+        return _inline(f"{facts}; it cannot be pickled for a worker, and there is one core for threads")
+    return Choice(best.workers, f"{facts}; {_gain(measured, best.workers, shippable)}")
+
+
+def _quickest(measured: Probe, core_count: int, start_method: str, in_processes: bool) -> Forecast:
+    """The best crew. Only what mostly waits gets lanes in processes: not every dataset may be used by two threads."""
+    lanes = _LANES if measured.waiting > _MOSTLY else (1,) if in_processes else (core_count,)
+    possible = list(crews(core_count, lanes, in_processes, _MOST_LANES)) or [INLINE]
+    return ranked(forecast(measured, crew, core_count, start_method) for crew in possible)[0]
+
+
+def _pays(best: Forecast, measured: Probe) -> bool:
+    """A clear gain in the first epoch already; or none to speak of but for the model, which then overlaps."""
+    if best.workers == INLINE:
+        return False
+    return best.epoch_s <= _CLEAR_GAIN * measured.epoch_s or _WORTH_IT * best.start_s <= measured.epoch_s
+
+
+def _gain(measured: Probe, workers: Workers, shippable: bool) -> str:
+    if measured.waiting > _MOSTLY:
+        return f"{workers.total_lanes} lanes wait at the same time"
     if not shippable:
-        return _threads_if_gil_free(measured, core_count, facts)
-    processes = min(core_count, _MOST_PROCESSES)
-    return Choice(Workers(processes=processes), f"{facts}; {processes} cores can compute at the same time")
-
-
-def _lanes_for_waiting(measured: Probe, core_count: int, shippable: bool, facts: str) -> Choice:
-    lanes = max(2, min(_MOST_LANES, round(1 / max(1e-3, 1 - measured.waiting))))
-    computing_s = measured.seconds * (1 - measured.waiting)
-    processes = 0 if not shippable else 1 if computing_s * lanes <= measured.seconds else min(core_count, 2)
-    return Choice(Workers(processes=processes, lanes=lanes), f"{facts}; {lanes} lanes wait at the same time")
-
-
-def _threads_if_gil_free(measured: Probe, core_count: int, facts: str) -> Choice:
-    if measured.gil_held < 0.5 and core_count > 1:
-        return Choice(Workers(processes=0, lanes=core_count), f"{facts}; it cannot be pickled, and lets the GIL go")
-    return _inline(f"{facts}; it cannot be pickled for a worker, and holds the GIL")
+        return "it cannot be pickled, and lets the GIL go"
+    return (
+        "one process loads while the model computes"
+        if workers.processes == 1
+        else (f"{workers.processes} processes can compute at the same time")
+    )
 
 
 def _inline(reason: str) -> Choice:

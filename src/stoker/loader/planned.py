@@ -18,13 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 from torch.utils.data import BatchSampler, IterableDataset
 
 from stoker.batches import is_default_collate
 from stoker.contracts import OnError
 from stoker.loader.ordered import OrderPlan, choose_shard
-from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle
+from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle, Spread
 from stoker.order.permutation import Numbers
 from stoker.plan import TAILS, BatchPlan, Tail
 
@@ -99,17 +98,19 @@ class ReplicaOrder(OrderPlan):
     """The part of an order that one replica of a plan sees; a last, partial step is shared evenly."""
 
     def __init__(self, order: Order, plan: BatchPlan, rank: Shard, last: LastStep) -> None:
-        self._host, replica = divmod(rank.rank, plan.replicas)
-        group = plan.group_of(replica)
-        shard = Shard(self._host * plan.groups + group, plan.hosts * plan.groups)
-        super().__init__(order, plan.one_replica.combined_batch, shard, last)
-        rows = np.arange(plan.combined_batch, dtype=np.int64).reshape(plan.shape)
-        self._rows = self._host * plan.combined_batch + rows[:, :, group].reshape(-1)
+        host, replica = divmod(rank.rank, plan.replicas)
+        group, rows = plan.group_of(replica), plan.one_replica.combined_batch
+        super().__init__(order, rows, Shard(host * plan.groups + group, plan.hosts * plan.groups), last)
+        full = order.n // self.per_step
+        end = int(super().positions(full)[0]) if self.steps > full else order.n
+        first = host * plan.combined_batch + group * plan.micro_batch
+        self.spread = Spread(rows, plan.micro_batch, plan.groups * plan.micro_batch, first, self.per_step, full, end)
 
     def positions(self, step: int) -> Numbers:
-        if (step + 1) * self.per_step > self.order.n:
-            return super().positions(step)
-        return cast(Numbers, step * self.per_step + self._rows)
+        return self.spread.positions(step) if step < self.spread.full else super().positions(step)
+
+    def number_of(self, step: int, positions: Numbers) -> int:
+        return step * self.spread.rows
 
 
 class Grouped:

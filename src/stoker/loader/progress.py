@@ -93,6 +93,16 @@ class Progress:
             workers["states"] = [_finished(state) for state in workers["states"]]
         return workers
 
+    def beginning_of(self, epoch: Place, keys: KeyStream | None) -> Place:
+        """Another epoch's beginning, for a pass of which nothing was taken: with whatever it has drawn already."""
+        if self.place.batches:  # an epoch that was resumed, and is over now: as between any two epochs
+            epoch.workers = self.surviving_workers()
+            return epoch
+        epoch.base_seed = self.place.base_seed
+        if keys is not None:
+            epoch.drawn = {name: value for name, value in keys.drawn().items() if name != "epoch"}
+        return epoch
+
     def _workers(self) -> dict[str, Any] | None:
         if self.items is not None:
             return {"count": 0, "turn": 0, "states": [self.items.state()]}

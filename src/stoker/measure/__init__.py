@@ -13,6 +13,8 @@ A number in a table or in the documentation is the end of a short chain, and eac
     records          findings of a benchmark, machine facts in JSON  (keeping claims)
     statistics       a series in a median, a spread                  (judging it)
     groups           repeats of a setting put together               (judging settings)
+    tuning           the best setting, in few trials                 (finding it)
+    rebuild          a loader again, with other arguments            (trying changes)
     blame            whose line raised                               (when it fails)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
@@ -20,6 +22,9 @@ measured by the same code. Nothing here imports torch or Pillow before it is nee
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from stoker.measure.groups import Group, group
 from stoker.measure.plan import Plan
@@ -29,7 +34,12 @@ from stoker.measure.settings import Setting, Sweep
 from stoker.measure.statistics import Summary, mean, median, quantile, standard_deviation, summarise
 from stoker.measure.trial import Trial, measure
 
+if TYPE_CHECKING:
+    from stoker.measure.tuning import Aim as Aim
+    from stoker.measure.tuning import tune as tune
+
 __all__ = [
+    "Aim",
     "CaseRecord",
     "Finding",
     "Group",
@@ -50,4 +60,11 @@ __all__ = [
     "save_record",
     "standard_deviation",
     "summarise",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Aim", "tune"):  # these bring torch
+        raise AttributeError(f"module 'stoker.measure' has no attribute {name!r}")
+    return getattr(importlib.import_module("stoker.measure.tuning"), name)

@@ -36,6 +36,7 @@ class Setting:
     pin_memory: bool = False
     sleep_s: float = 0.0  # the pretended model's time for a step
     model: str = ""  # the name of a real model; empty: the sleep
+    start_method: str | None = None  # of worker processes; None: the platform's
 
     @property
     def key(self) -> str:
@@ -62,6 +63,8 @@ class Setting:
         if self.batch_size is not None:
             yield "batch_size", f"batch {self.batch_size}"
         yield "prefetch", "prefetch default" if self.prefetch is None else f"prefetch {self.prefetch}"
+        if self.start_method is not None:
+            yield "start_method", f"by {self.start_method}"
         yield "pin_memory", "pinned" if self.pin_memory else "not pinned"
         yield "model", "no model" if self.model_name == "none" else f"model {self.model_name}"
 

@@ -148,7 +148,7 @@ def prepare_loader(
     target: Target, setting: Setting, shuffle: bool, folder: Path | None
 ) -> tuple[Iterable[Any], Model | None]:
     """The loader of a setting, built now, and its model."""
-    model = partial(_sleep, setting.sleep_s) if setting.sleep_s else None
+    model = pretended_model(setting)
     if setting.loader == GIVEN:
         return target.thing, model
     dataset = target.thing
@@ -171,11 +171,16 @@ def _make(setting: Setting, dataset: Any, options: dict[str, Any]) -> Iterable[A
         return TorchLoader(dataset, num_workers=int(setting.workers or 0), **options)
     from stoker import DataLoader, Workers
 
-    if setting.lanes > 1:
-        processes = int(setting.workers or 0)
-        return DataLoader(dataset, workers=Workers(processes=processes, lanes=setting.lanes), **options)
+    if setting.lanes > 1 or setting.start_method is not None:
+        method: Any = setting.start_method
+        return DataLoader(dataset, workers=Workers(int(setting.workers or 0), setting.lanes, method), **options)
     workers: Any = setting.workers
     return DataLoader(dataset, num_workers=workers, **options)
+
+
+def pretended_model(setting: Setting) -> Model | None:
+    """Takes the setting's time for a step, and does nothing; None if that is no time."""
+    return partial(_sleep, setting.sleep_s) if setting.sleep_s else None
 
 
 def _sleep(seconds: float, _batch: object) -> None:

@@ -7,8 +7,8 @@ Walk it in this order. `mixer` turns a few whole numbers into chance. `permutati
 table. `protocol` says what an order can do, and each mode is one file: `sequential` (as it lies, or rotated for data
 shuffled when packed), `shuffle`, `block_shuffle`, `mix` (with `turns`, which keeps its proportions), `repeat`
 (counting in steps), `leftovers` (what one epoch dropped begins the next). `sharding` cuts an epoch into steps and steps
-into ranks. `randomness` gives each sample a generator of its own. `quality` says how good an order is and what it costs
-to read.
+into ranks, `spread` where a rank's rows are no neighbours. `randomness` gives each sample a generator of its own.
+`quality` says how good an order is and what it costs to read.
 
 Because nothing here remembers anything, the place of a run in its data is a seed, an epoch and a step. That is the
 whole of a checkpoint, it fits any number of ranks, and finding the place again takes microseconds. In return the
@@ -36,6 +36,7 @@ from stoker.order.sharding import (
     steps_per_epoch,
 )
 from stoker.order.shuffle import Shuffle
+from stoker.order.spread import Spread
 
 __all__ = [
     "BlockShuffle",
@@ -52,6 +53,7 @@ __all__ = [
     "Shard",
     "Shuffle",
     "ShuffleQuality",
+    "Spread",
     "check_division",
     "generator_for",
     "generator_from",

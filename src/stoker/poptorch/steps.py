@@ -28,7 +28,7 @@ class StepLoader(Engine[Any]):
         super().__init__(**{**_engine_arguments(request), **workers})
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        batches = super().__iter__()
+        batches: Iterator[Any] = super().__iter__()
         if not _joins_after(self.request):
             return batches
         return joined(batches, self.request.micro_batches, self.request.drop_last)

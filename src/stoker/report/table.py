@@ -20,6 +20,7 @@ _SETTING_COLUMNS = (
     ("workers", "workers"),
     ("lanes", "lanes"),
     ("prefetch", "prefetch"),
+    ("start_method", "start"),
     ("pin_memory", "pinned"),
 )
 _ALWAYS = {"loader", "workers"}
