@@ -17,6 +17,7 @@ from stoker.measure.throughputs import Throughputs
         (1.02, 0.9, "about equally fast"),
         (0.5, 0.48, "The loader is the limit"),
         (0.5, 0.2, "slower still beside it"),
+        (3.2, 1.5, "Measure again"),
     ],
 )
 def test_each_row_of_the_table_has_its_sentence(loader: float, real: float, said: str) -> None:

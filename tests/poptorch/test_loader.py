@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.poptorch.data import Numbers, Pairs, Stream, numbers_of
+from tests.poptorch.data import Broken, Numbers, Pairs, Stream, numbers_of
 from torch.utils.data import BatchSampler, SequentialSampler, get_worker_info
 
 import stoker.poptorch as poptorch
@@ -236,10 +236,19 @@ def test_a_saved_place_is_gone_on_from(mode: Any) -> None:
     assert [number for batch in begun for number in batch] + numbers_of(second) == whole
 
 
-def test_statistics_are_those_of_the_loader_that_loads() -> None:
-    loader = poptorch.DataLoader(options_of(), Numbers(8), batch_size=2, mode=poptorch.DataLoaderMode.Async)
-    assert numbers_of(loader) == list(range(8))
+def test_statistics_and_failures_are_those_of_the_loader_that_loads() -> None:
+    options, mode = options_of(), poptorch.DataLoaderMode.Async
+    loader = poptorch.DataLoader(options, Broken(8, bad=3), batch_size=2, mode=mode, on_error="skip")
+    assert len(numbers_of(loader)) == 8
     assert loader.stats().samples >= 8
+    assert 3 in {failure.index for failure in loader.failures}
+
+
+def test_an_accessor_gives_its_next_step_when_asked_itself() -> None:
+    accessor = poptorch.AsynchronousDataAccessor(Numbers(4))
+    assert [int(next(accessor)) for _ in range(4)] == [0, 1, 2, 3]
+    assert next(accessor, None) is None
+    assert int(next(iter(accessor))) == 0
 
 
 def test_a_seed_orders_alike_in_every_mode_and_anew_each_epoch() -> None:

@@ -23,7 +23,6 @@ from typing import Any, Literal
 from torch.utils.data import DataLoader as TorchLoader
 
 from stoker.accessor import AsyncPrefetch
-from stoker.loader.stats import Stats
 from stoker.poptorch.enums import SharingStrategy
 from stoker.poptorch.errors import Error, StartError, Terminated, in_short
 from stoker.poptorch.logs import log
@@ -136,11 +135,12 @@ class AsynchronousDataAccessor:
         self._progress = None
         self._prefetch.load_state_dict(state_dict)
 
-    def loader_stats(self) -> Stats:
-        """Where the time of the loader behind the buffer went so far."""
+    @property
+    def loader(self) -> StepLoader:
+        """The loader that the buffer is filled from, for its statistics."""
         if not isinstance(self._source, StepLoader):
-            raise Error(f"the buffer is filled from {_name(self._source)}, which keeps no statistics of its own")
-        return self._source.stats()
+            raise Error(f"the buffer is filled from {_name(self._source)}, not from a loader")
+        return self._source
 
     def _leave_pass(self, why: str, kind: type[Error] = Error) -> bool:
         """End the latest pass, whoever still has it; says whether it was in the middle."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stoker.loader.ordered import OrderPlan
+from stoker.contracts import Failure
 from stoker.loader.stats import Stats
+from stoker.loader.trace import Trace
 from stoker.poptorch.accessor import AsynchronousDataAccessor
 from stoker.poptorch.enums import DataLoaderMode
 from stoker.poptorch.errors import Misuse
@@ -54,16 +55,15 @@ class DataLoader(StepLoader):
             bool(shuffle),
             drop_last,
             auto_distributed_partitioning,
-            mode,
+            DataLoaderMode(mode),
             rebatched_worker_size,
             batch_sampler,
             {"num_workers": num_workers, **kwargs},
         )
         request.check()
         options._freeze()
-        keeps = num_workers != 0 if persistent_workers is None else persistent_workers
-        super().__init__(request, persistent_workers=keeps)
-        if mode is not DataLoaderMode.Sync:
+        super().__init__(request, persistent_workers=_keeps_workers(persistent_workers, num_workers))
+        if request.mode is not DataLoaderMode.Sync:
             self._accessor = _buffered(self, async_options or {})
 
     @property
@@ -106,16 +106,29 @@ class DataLoader(StepLoader):
 
     def stats(self) -> Stats:
         """Where the time went so far."""
-        return super().stats() if self._accessor is None else self._accessor.loader_stats()
+        return super().stats() if self._accessor is None else self._accessor.loader.stats()
+
+    def trace(self, path: str) -> Trace:
+        """Write what the following passes do to a file for Perfetto."""
+        return super().trace(path) if self._accessor is None else self._accessor.loader.trace(path)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The samples that could not be loaded so far."""
+        return super().failures if self._accessor is None else self._accessor.loader.failures
 
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
-        plan, last = self.sampler, self._progress
-        if not self.request.repeats_epochs or last is None or last.finished:
+        last = self._progress
+        if not self.request.repeats_epochs or last is None or last.finished or self._place is not None:
             return
-        if isinstance(plan, OrderPlan) and self._epochs.news is None:
-            log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
-            self._epochs.tell(last.place.epoch)
+        log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
+        self._place = self._described(last.place.epoch)
+
+
+def _keeps_workers(asked: bool | None, num_workers: int | str) -> bool:
+    """Workers stay from epoch to epoch unless somebody says no, or "auto" might do without."""
+    return isinstance(num_workers, int) and num_workers > 0 if asked is None else asked
 
 
 def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAccessor:
