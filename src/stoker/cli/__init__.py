@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import bench, demo, diagnose, report, tune
-from stoker.cli import bench, demo, report, top
+from stoker.cli import bench, demo, diagnose, report, top, tune
 
 app = typer.Typer(
     name="stoker",

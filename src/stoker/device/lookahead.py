@@ -137,13 +137,6 @@ class DevicePass:
 
     def __next__(self) -> Any:
         with self._lock:
-            begin_ns = time.perf_counter_ns()
-            item = self._next_item()
-            if item.is_last:
-                self._end(begin_ns, item.error)
-            if item.copied is None:
-                raise StopIteration if item.error is None else _taken(item)
-            batch = self._copies.hand_over(item.copied)
             if self._clock is not None:
                 self._clock.asked()
             try:
@@ -189,12 +182,6 @@ class DevicePass:
         thread = threading.Thread(target=_read_ahead, args=(reader, self._belt), name="stoker-device", daemon=True)
         self._belt.thread = thread
         thread.start()
-
-    def _end(self, begin_ns: int, error: BaseException | None) -> None:
-        self._handed.is_over = True
-        if self._clock is not None:
-            self._clock.ended(begin_ns, time.perf_counter_ns(), error or StopIteration())
-        self.close()
 
 
 def _read_ahead(reader: Reader, belt: _Belt) -> None:

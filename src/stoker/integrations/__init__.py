@@ -3,6 +3,5 @@
 `torchdata`   the names of torchdata's stateful loader
 `lightning`   a data module for Lightning, by its short name `stoker.lightning`
 `accelerate`  a loader prepared for Hugging Face's accelerate, and its Trainer
-`torchdata`  the names of torchdata's stateful loader
-`logging`    statistics to TensorBoard, to Lightning's loggers, or to any function
+`logging`     statistics to TensorBoard, to Lightning's loggers, or to any function
 """

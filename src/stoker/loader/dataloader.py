@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -27,16 +28,10 @@ from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
-from stoker.loader.passes import BatchIterator
 from stoker.loader.planned import Asked, Planned, read_plan, sampler_name
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
-from stoker.loader.stats import Stats
-from stoker.loader.tally import Tally
-from stoker.loader.trace import Trace
 from stoker.loader.tuned import Arguments, decided_by
-from stoker.loader.progress import Progress
-from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
 from stoker.loader.watched import Watched
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -182,26 +177,6 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
             return super().__iter__()
         return self._lookahead.begin(super().__iter__, self._state_of_loading, self.persistent_workers)
 
-    def stats(self) -> Stats:
-        """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
-        latest = self._latest() if self._latest is not None else None
-        self._tally.memory.look(latest.pids() if latest is not None else ())
-        return self._stats()
-
-    def _stats(self) -> Stats:
-        """The same without a look at memory, which takes some milliseconds."""
-        latest = self._latest() if self._latest is not None else None
-        slots = latest.slots() if latest is not None else {"slots": 0, "slots_in_use": 0, "slots_leased": 0}
-        return self._tally.stats(max(1, self.workers.lanes), failures=len(self._failures.listed), **slots)
-
-    def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
-        if self._trace is not None:
-            self._trace.close()  # one at a time
-        trace: Trace = Trace(path)
-        self._trace = trace
-        return trace
-
     @property
     def failures(self) -> list[Failure]:
         """The samples that could not be loaded so far."""
@@ -254,8 +229,7 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        own = dict.fromkeys(("_latest", "_iterator", "_progress", "_place", "_trace"))
-        return {**self.__dict__, **own, "_tally": Tally()}
+        return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place"))}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

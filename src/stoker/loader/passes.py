@@ -14,7 +14,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.utils.data
 
 from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
@@ -24,8 +23,8 @@ from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
 from stoker.loader.loop_clock import LoopClock
 from stoker.loader.progress import Progress
-from stoker.loader.steps import steps_for
 from stoker.loader.stats import Stats
+from stoker.loader.steps import steps_for
 from stoker.loader.tally import PassTally
 from stoker.loader.trace import PassTrace
 
@@ -86,9 +85,6 @@ class BatchIterator:
         """Whether loading in a thread beside the training loop would disturb it."""
         return False
 
-    def slots(self) -> dict[str, int]:
-        """Slots as they are now, for the statistics."""
-        return {"slots": self._pool.made, "slots_in_use": self._pool.in_use, "slots_leased": self._pool.leased}
     def stats(self, latest_steps: int) -> Stats:
         """The loader's statistics now, without a look at memory."""
         lanes, pool = max(1, self._assembly.workers.lanes), self._pool
@@ -134,7 +130,7 @@ class BatchIterator:
         self._chores.begin(self)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
-        self._loop = LoopClock(self._count, self._trace)
+        self._loop = LoopClock(self._count, self._trace, self._clock)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -207,41 +203,28 @@ class BatchIterator:
     def _step(self) -> Any:
         with self._lock:
             begin_ns = self._clock()
-            if begin_ns >= self._chores.due_ns or count.steps >= self._chores.due_step:
+            if begin_ns >= self._chores.due_ns or self._count.steps >= self._chores.due_step:
                 self._chores.do(self, begin_ns)
                 begin_ns = self._clock()
             loop = self._loop
             if loop is not None:
-                self._count.asked_ns = begin_ns
+                loop.asked(begin_ns)
             try:
                 if not self._yielded:
                     self._heed_news()
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
             except BaseException as error:
-                self._broke_off(begin_ns, error)
+                self._broke_off(error)
                 raise
             self._count.loaded(self._maker.samples, self._maker.size_bytes)
             if loop is not None:
-                loop.waited(begin_ns, self._clock(), self._maker.samples)
-            if self._clock is not None:
-                self._clock.asked()
-            try:
-                batch = self._next()
-            except StopIteration as end:
-                self._progress.finished = True
-                self._failures.check_epoch(self._yielded)
-                if self._clock is not None:
-                    self._clock.missed(end)
-                self._over()
-                raise
-            if self._clock is not None:
-                self._clock.got()
+                loop.got(self._maker.samples)
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
         return self._pinning(batch) if self._pinning.active else batch
 
-    def _broke_off(self, begin_ns: int, error: BaseException) -> None:
+    def _broke_off(self, error: BaseException) -> None:
         """There was no batch: an error, or the end."""
         try:
             if isinstance(error, StopIteration):
@@ -251,7 +234,7 @@ class BatchIterator:
                 self._chores.end()
         finally:
             if self._loop is not None:
-                self._loop.ended(begin_ns, self._clock(), error)
+                self._loop.missed(error)
 
     def _warn_if_longer(self, told: int) -> None:
         if self._yielded <= told:
