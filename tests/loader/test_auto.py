@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import IterableDataset, TensorDataset
 
@@ -20,6 +20,7 @@ from stoker.loader.auto import choose, from_probe
 from stoker.loader.forecast import INLINE, crews, forecast, process_counts, ranked
 from stoker.loader.probe import Probe
 
+steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 COMPUTING = Probe(samples=32, seconds=0.001, waiting=0.0, gil_held=1.0, sample_bytes=1000, length=10_000)
 WAITING = replace(COMPUTING, seconds=0.05, waiting=0.99)
 
@@ -93,16 +94,18 @@ PROBES = st.builds(
 )
 
 
+@steady
 @given(PROBES, st.integers(1, 64), st.sampled_from(["fork", "spawn"]), st.booleans())
 def test_a_choice_is_never_foretold_to_be_much_slower_than_inline(
     measured: Probe, cores: int, start_method: str, pickled: bool
 ) -> None:
     choice = from_probe(measured, cores, start_method, lambda: 100 if pickled else None)
     expected = forecast(measured, choice.workers, cores, start_method)
-    assert expected.epoch_s <= 1.5 * measured.epoch_s
+    assert expected.epoch_s <= 1.5 * forecast(measured, INLINE, cores, start_method).epoch_s
     assert choice.reason
 
 
+@steady
 @given(PROBES, st.integers(1, 64))
 def test_the_ranking_keeps_every_crew_and_begins_with_one_of_the_quickest(measured: Probe, cores: int) -> None:
     possible = [INLINE, *crews(cores, (1, 4))]
@@ -111,6 +114,7 @@ def test_the_ranking_keeps_every_crew_and_begins_with_one_of_the_quickest(measur
     assert order[0].epoch_s <= 1.05 * min(one.epoch_s for one in order)
 
 
+@steady
 @given(PROBES, st.integers(1, 64), st.integers(1, 16))
 def test_a_further_process_is_never_foretold_to_slow_the_loading_itself(
     measured: Probe, cores: int, processes: int
@@ -122,7 +126,7 @@ def test_a_further_process_is_never_foretold_to_slow_the_loading_itself(
 
 def test_a_model_overlaps_with_workers_and_takes_turns_with_inline_loading() -> None:
     inline, crew = (forecast(COMPUTING, workers, 2, "fork", model_s=100.0) for workers in (INLINE, Workers(2)))
-    assert inline.epoch_s == pytest.approx(COMPUTING.epoch_s + 100.0)
+    assert inline.epoch_s == pytest.approx(inline.load_s + 100.0)
     assert crew.epoch_s == pytest.approx(100.0 + crew.start_s)
 
 

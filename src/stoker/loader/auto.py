@@ -95,13 +95,14 @@ def from_probe(measured: Probe, core_count: int, start_method: str, shipping: Ca
     facts = f"a sample takes {duration(measured.seconds)}, {measured.waiting:.0%} of it waiting"
     if measured.seconds < _TINY_S:
         return _inline(f"{facts}; handing it to a worker would cost as much")
-    if not _pays(_quickest(measured, core_count, start_method, in_processes=True), measured):
+    inline = forecast(measured, INLINE, core_count, start_method)
+    if not _pays(_quickest(measured, core_count, start_method, in_processes=True), inline):
         return _inline(f"{facts}, an epoch {duration(measured.epoch_s)}; starting workers would not pay")
     shippable = start_method == "fork" or shipping() is not None
     if not shippable and measured.waiting <= _MOSTLY and measured.gil_held >= _MOSTLY:
         return _inline(f"{facts}; it cannot be pickled for a worker, and holds the GIL")
     best = _quickest(measured, core_count, start_method, in_processes=shippable)
-    if not _pays(best, measured):
+    if not _pays(best, inline):
         return _inline(f"{facts}; it cannot be pickled for a worker, and there is one core for threads")
     return Choice(best.workers, f"{facts}; {_gain(measured, best.workers, shippable)}")
 
@@ -113,11 +114,11 @@ def _quickest(measured: Probe, core_count: int, start_method: str, in_processes:
     return ranked(forecast(measured, crew, core_count, start_method) for crew in possible)[0]
 
 
-def _pays(best: Forecast, measured: Probe) -> bool:
+def _pays(best: Forecast, inline: Forecast) -> bool:
     """A clear gain in the first epoch already; or none to speak of but for the model, which then overlaps."""
     if best.workers == INLINE:
         return False
-    return best.epoch_s <= _CLEAR_GAIN * measured.epoch_s or _WORTH_IT * best.start_s <= measured.epoch_s
+    return best.epoch_s <= _CLEAR_GAIN * inline.epoch_s or _WORTH_IT * best.start_s <= inline.epoch_s
 
 
 def _gain(measured: Probe, workers: Workers, shippable: bool) -> str:

@@ -1,7 +1,7 @@
 """How long an epoch will take with given workers, foretold from a few samples; and which workers are worth a look.
 
-A crew of P processes × L lanes is held up by whichever of these is the tightest (a sample waits w, computes c, and g
-of that holding its process's GIL):
+A crew of P processes × L lanes is held up by whichever of these is the tightest (a sample waits w, computes c with
+copying it into its batch, and g of that holding its process's GIL):
 
     lanes   each has one sample at a time          P · L / (w + c)    samples/s
     cores   the computing of all of them           cores / c
@@ -31,6 +31,7 @@ _THREAD_S = 0.0005
 # were measured at 1.3 to 1.9 times the speed of one.
 _FURTHER_CORE = 0.7
 _HAND_OVER_S = 12e-6  # a row's own cost when another process or thread makes it; measured: benchmarks/engine.py
+_COPIED_PER_S = 4e9  # bytes into a batch; between memory that was never touched (1) and memory that is warm (6)
 _MOST_PROCESSES = 16
 _AS_GOOD = 1.05  # forecasts closer than this are the same: the one with fewer hands is taken
 
@@ -73,12 +74,13 @@ def start_s(workers: Workers, core_count: int, start_method: str) -> float:
 
 def sample_s(measured: Probe, workers: Workers, core_count: int) -> float:
     """From one sample to the next, when all hands are busy."""
+    copying_s = measured.sample_bytes / _COPIED_PER_S
     if workers.processes == 0 and workers.lanes <= 1:
-        return measured.seconds
+        return measured.seconds + copying_s
     busy_s = measured.seconds * (1 - measured.waiting)
     running = min(core_count, workers.total_lanes)
-    by_lanes_s = (measured.seconds + _HAND_OVER_S) / workers.total_lanes
-    by_cores_s = (busy_s + _HAND_OVER_S) / (1 + _FURTHER_CORE * (running - 1))
+    by_lanes_s = (measured.seconds + copying_s + _HAND_OVER_S) / workers.total_lanes
+    by_cores_s = (busy_s + copying_s + _HAND_OVER_S) / (1 + _FURTHER_CORE * (running - 1))
     by_gil_s = (measured.gil_held * busy_s + _HAND_OVER_S) / max(1, workers.processes) if workers.lanes > 1 else 0.0
     return max(by_lanes_s, by_cores_s, by_gil_s)
 

@@ -27,6 +27,7 @@ Axis = Sequence[P]
 _CONTENDER = 1.25  # a single measurement this far above the best may yet turn out to be the best: a guess
 _CLOSE = 1.1  # measured twice, this far
 _BETTER = 0.97  # a step along an axis has to bring more than noise
+_LEVEL = 1.04  # neither better nor worse
 _FINALISTS = 3
 _FINAL_READINGS = 3
 
@@ -90,16 +91,24 @@ class Search(Generic[P]):
             self._walk(ahead[0])
 
     def _walk(self, axis: Axis[P]) -> None:
-        """From the best to both sides, on while it gets better."""
+        """From the best to both sides; where one side goes downhill, the other is left alone."""
         here = axis.index(self.best)
-        for direction in (1, -1):
-            place = here + direction
-            while 0 <= place < len(axis) and self._may_go_on(self.effort.climbing_share):
-                if not self._is_better(axis[place]):
-                    break
-                place += direction
-            if place != here + direction:  # it went downhill on this side: the other side goes up
-                return
+        if not self._walk_on(axis[here + 1 :]):
+            self._walk_on(axis[:here][::-1])
+
+    def _walk_on(self, ahead: Axis[P]) -> bool:
+        """On while it gets better, and once beyond what is no worse: a gentle slope is lost in noise step by step."""
+        came_down, level = False, 0
+        for setting in ahead:
+            if not self._may_go_on(self.effort.climbing_share):
+                break
+            if self._is_better(setting):
+                came_down, level = True, 0
+            elif level or not self._is_within(setting, _LEVEL):
+                break
+            else:
+                level += 1
+        return came_down
 
     def _is_better(self, setting: P) -> bool:
         """Whether this one beats the best so far; a narrow result is measured once more, both ways."""
