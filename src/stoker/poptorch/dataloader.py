@@ -13,6 +13,7 @@ epoch, so that the hosts' parts stay disjoint whoever restarts; `set_epoch` choo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ class DataLoader(StepLoader):
         """Where the time went so far."""
         return super().stats() if self._accessor is None else self._accessor.loader.stats()
 
-    def trace(self, path: str) -> Trace:
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto."""
         return super().trace(path) if self._accessor is None else self._accessor.loader.trace(path)
 
