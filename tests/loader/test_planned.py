@@ -128,6 +128,16 @@ def test_real_rows_of_all_hosts_are_the_epoch_in_its_order(hosts: int, length: i
     assert tail == "keep" or set(sizes[0]) == {24 // hosts}
 
 
+def test_hosts_in_the_same_epoch_are_disjoint_whatever_they_did_before() -> None:
+    straight, restless = host(0, 2, 100), host(1, 2, 100)
+    for _ in range(3):
+        next(iter(restless))  # three epochs begun and left
+    restless.sampler.set_epoch(0)
+    for _ in range(2):
+        seen = [index for loader in (straight, restless) for step in rows(loader) for index in step]
+        assert len(seen) == len(set(seen)) == 96
+
+
 def test_leftovers_come_first_in_the_next_epoch_and_the_order_returns() -> None:
     loader = numbers(19, seed=1)
     assert rows(loader) == [list(range(8)), list(range(8, 16))]

@@ -9,13 +9,13 @@ often gradients were exchanged, and the samples of each rank.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
+from tests.ranks import fork_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -95,25 +95,5 @@ def run_rank(rank: int, folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
-def main() -> int:
-    """Fork the ranks and wait for them; 0 if all went well."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    pids = []
-    for rank in range(RANKS):
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                run_rank(rank, Path(sys.argv[1]))
-                status = 0
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        pids.append(pid)
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fork_ranks(RANKS, lambda rank: run_rank(rank, Path(sys.argv[1]))))
