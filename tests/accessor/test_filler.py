@@ -167,6 +167,33 @@ def test_a_handler_may_close_while_the_main_thread_waits(silent: int) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+@BOTH
+def test_an_interrupted_pass_is_over_and_the_next_is_whole(by: Any) -> None:
+    """An interrupt may take a batch with it; going on as if nothing had happened would lose it in silence."""
+    reader, writer = os.pipe()
+
+    def interrupt(*_: object) -> None:
+        os.write(writer, b"x")  # the source gets on
+        raise KeyboardInterrupt
+
+    with AsyncPrefetch(Waiting(reader), by=by) as accessor:
+        iterator = iter(accessor)
+        next(iterator)
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        sender = threading.Thread(target=_signal_when_waiting, args=(iterator,))
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+        with pytest.raises(RuntimeError, match="was interrupted while it took a batch"):
+            next(iterator)
+        os.write(writer, b"xx")
+        assert numbers(accessor) == [0]
+    os.close(writer)
+    os.close(reader)
+
+
 def _signal_when_waiting(iterator: Any) -> None:
     while not iterator._ring._is_waiting:
         pass

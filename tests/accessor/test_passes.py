@@ -136,9 +136,10 @@ def test_the_filler_is_no_worker_to_a_dataset() -> None:
 
 @BOTH
 def test_batches_arrive_as_they_are(by: Any) -> None:
-    given = {"text": ["a", "b"], "nested": ({"x": torch.arange(4)}, 3.5), "none": None}
-    with AsyncPrefetch([given], by=by) as accessor:
-        (taken,) = accessor
+    given: dict[str, Any] = {"text": ["a", "b"], "nested": ({"x": torch.arange(4)}, 3.5), "none": None}
+    with AsyncPrefetch([given, None, 7], by=by) as accessor:
+        taken, *others = accessor
+    assert others == [None, 7]
     assert torch.equal(taken["nested"][0].pop("x"), torch.arange(4))
     assert taken == {"text": ["a", "b"], "nested": ({}, 3.5), "none": None}
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.accessor.lap import Lap, Place, size_of
+from stoker.accessor.lap import THE_END, Lap, Place, size_of
 from stoker.accessor.options import PrefetchOptions
 from stoker.accessor.rebatch import Combined
 from stoker.accessor.source_error import SourceError
@@ -121,7 +121,7 @@ class SourceJob:
         before = self._begin_lap() if self._lap is None else None
         assert self._lap is not None  # just begun, if it was not there
         batch = self._lap.next(slot)
-        if batch is None:
+        if batch is THE_END:
             return self._end_lap(ticket, before)
         self._has_given = True
         report = self._deliver(ticket, slot, batch, Mark(self._number, self._lap.place(), before))

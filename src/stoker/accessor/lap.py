@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from stoker.accessor.rebatch import Combined, Rows, combine
+from stoker.accessor.rebatch import Rows, combine
 from stoker.batches import Items
 from stoker.contracts import MapSlot
 from stoker.errors import RemoteError
 
 Place = dict[str, Any]
+THE_END = object()
+"""What a lap gives when its source has ended; None may be a batch."""
 
 
 def at_the_beginning(source_state: Any = None) -> Place:
@@ -30,7 +33,6 @@ class Lap:
     """Walks `source` (see `walkable`) once, from `place` if there is one."""
 
     def __init__(self, source: Any, rebatch: int | None, drop_last: bool, place: Place | None) -> None:
-        self._source = source
         self._rebatch, self._drop_last = rebatch, drop_last
         self._items = Items(source, None, False, pending=None if place is None else place["items"])
         self._skip = 0 if place is None else place["rows"]
@@ -40,9 +42,9 @@ class Lap:
         self.given = 0
 
     def next(self, slot: MapSlot) -> Any:
-        """The next batch (a `Combined` where batches are combined); None when the source has ended."""
+        """The next batch (a `Combined` where batches are combined), or THE_END."""
         batch = self._pull() if self._rebatch is None else self._combine(self._rebatch, slot)
-        self.given += batch is not None
+        self.given += batch is not THE_END
         return batch
 
     def place(self) -> Place | RemoteError:
@@ -66,27 +68,27 @@ class Lap:
     @property
     def is_used_up(self) -> bool:
         """Nothing came, and nothing ever will: the source is its own iterator."""
-        return self.given == 0 and self._items._iterator is self._source
+        return self.given == 0 and self._items.is_own_iterator
 
     def _pull(self) -> Any:
         taken = self._items.take()
         self._known = None
-        return None if taken is None else taken[0]
+        return THE_END if taken is None else taken[0]
 
     def _pull_rows(self) -> Rows | None:
         before = self._stand_or_none()
         batch = self._pull()
-        if batch is None:
+        if batch is THE_END:
             self._known = before  # the tail was made before anybody heard of the end
             return None
         rows, self._before_rest = Rows.of(batch), before
         rows.taken, self._skip = min(self._skip, rows.count), 0
         return rows
 
-    def _combine(self, rows: int, slot: MapSlot) -> Combined | None:
+    def _combine(self, rows: int, slot: MapSlot) -> Any:
         combined, self._rest = combine(self._rest, self._pull_rows, rows, slot)
         if combined is None or (self._drop_last and combined.filled < rows):
-            return None
+            return THE_END
         return combined
 
     def _stand(self) -> Any:
@@ -103,6 +105,10 @@ class Lap:
 
 def size_of(batch: Any) -> int:
     """Bytes of the tensors and arrays in a batch."""
-    return sum(
-        getattr(leaf, "nbytes", 0) for leaf in pytree.tree_leaves(batch) if not isinstance(leaf, torch.nn.Module)
-    )
+    return sum(_bytes_of(leaf) for leaf in pytree.tree_leaves(batch))
+
+
+def _bytes_of(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.numel() * leaf.element_size()  # an upper bound for sparse ones, which have no `nbytes`
+    return leaf.nbytes if isinstance(leaf, np.ndarray) else 0

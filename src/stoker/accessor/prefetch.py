@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from stoker.accessor.crew_of_one import interrupted, was_closed
 from stoker.accessor.lap import Place, at_the_beginning
 from stoker.accessor.options import By, PrefetchOptions, StartMethod
 from stoker.accessor.ring import Ring
@@ -38,6 +39,7 @@ class PrefetchIterator:
     def __init__(self, ring: Ring, is_spare: bool = False) -> None:
         self._ring = ring
         self.is_over = False
+        self._was_interrupted = False
         self.closes_ring = is_spare  # nobody else will go on with the ring
 
     def __iter__(self) -> PrefetchIterator:
@@ -47,12 +49,15 @@ class PrefetchIterator:
         ring = self._ring
         ring.check_owner()
         with ring.lock:
+            if self._was_interrupted:
+                raise interrupted()
             if self.is_over:
                 raise StopIteration
             try:
                 return ring.take()
             finally:
-                self.is_over = ring.is_over
+                self._was_interrupted = ring.was_interrupted
+                self.is_over = ring.is_over or self._was_interrupted
                 if self.is_over and self.closes_ring:
                     ring.close()
 
@@ -106,6 +111,7 @@ class AsyncPrefetch:
     def __iter__(self) -> PrefetchIterator:
         self._check_open()
         with self._lock:
+            self._check_open()
             latest = self._latest() if self._latest is not None else None
             ring, in_use = self._ring, latest is not None and not latest.is_over
             if ring is None or ring.is_closed or in_use or self._place is not None:
@@ -135,13 +141,13 @@ class AsyncPrefetch:
         """The place of the latest pass in the source: what was handed over, whatever has been prefetched since."""
         self._check_open()
         with self._lock:
-            place = self._place
-            if place is None and self._ring is not None:
-                place = self._ring.place()
-            if place is None:
-                own = self.source.state_dict() if has_state(self.source) else None
-                place = at_the_beginning(own)
-            return {"version": _VERSION, **copy.deepcopy(place)}
+            place, ring = self._place, self._ring
+        if place is None and ring is not None:
+            place = ring.place()  # may wait for the first batch
+        if place is None:
+            own = self.source.state_dict() if has_state(self.source) else None
+            place = at_the_beginning(own)
+        return {"version": _VERSION, **copy.deepcopy(place)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state was saved."""
@@ -191,18 +197,20 @@ class AsyncPrefetch:
     def _close(self, now: bool) -> None:
         if os.getpid() != self._owner_pid:
             return
-        self._is_closed = True
-        for ring in list(self._rings):
+        with self._lock:
+            self._is_closed = True
+            rings = list(self._rings)
+        for ring in rings:
             ring.close(now)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this AsyncPrefetch was closed: make a new one to go over the source again")
+            raise was_closed()
         if os.getpid() != self._owner_pid:  # forked: the parent's fillers are not ours, nor whoever held the lock
             self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close
         self._owner_pid = os.getpid()
         self._ring, self._latest = None, None
         self._rings: weakref.WeakSet[Ring] = weakref.WeakSet()

@@ -12,8 +12,8 @@ Nothing ticks. All methods may be called from any thread; two threads that take 
 
 from __future__ import annotations
 
+import functools
 import os
-import signal
 import threading
 import time
 import weakref
@@ -21,18 +21,16 @@ from collections import deque
 from typing import Any
 
 import torch
-import torch.multiprocessing
 
+from stoker.accessor.crew_of_one import interrupt, interrupted, obituary, pids, start, was_closed
 from stoker.accessor.filling import Mark, SourceJob
 from stoker.accessor.lap import Place
 from stoker.accessor.options import PrefetchOptions
 from stoker.accessor.stats import Tally
 from stoker.batches import Delivery
-from stoker.contracts import Answer, Ask, Crew, EpochNote, Order, Report, Ticket
-from stoker.errors import RemoteError, WorkerDied, describe_exit
+from stoker.contracts import Answer, Ask, EpochNote, Order, Report, Ticket
+from stoker.errors import RemoteError, WorkerDied
 from stoker.slots import Arena, PrivateArena, SlotPool
-from stoker.workers import ProcessCrew, ThreadCrew
-from stoker.workers.processes import Staff
 
 
 class Ring:
@@ -55,22 +53,22 @@ class Ring:
         self._lap = -1  # the filler's lap that the consumer is in
         self._idle_since_ns = 0
         self._is_waiting = False
+        self._is_torn = False  # an interrupt came while an answer was between the pipe, the ring and the consumer
         self.is_fresh = True  # nothing was taken of the lap that the ring begins with
         self.is_over = False  # the pass has ended
         self.is_closed = False
         self.lock = threading.RLock()
         self._owner_pid = os.getpid()
-        self._crew = _start(SourceJob(source, options, place), options, self._pool.arena)
+        self._crew = start(SourceJob(source, options, place), options, self._pool.arena)
         self._close = weakref.finalize(self, self._crew.close)
-        crew = self._crew
-        self._pool.own_pids = lambda: [worker.pid for worker in getattr(crew, "workers", ())]
+        self._pool.own_pids = functools.partial(pids, self._crew)
         self._begin_anew()
 
     def begin(self) -> None:
         """A pass begins: with what lies ready, if that is the beginning of a lap, else anew."""
         with self.lock:
             waits, self._ahead = self._ahead < self._options.buffer_size, self._options.buffer_size
-            if not self.is_fresh:
+            if self._is_torn or not self.is_fresh:
                 self._place = None
                 self._begin_anew()
             elif waits:  # only the first batch was asked for so far
@@ -81,40 +79,52 @@ class Ring:
     def has_first(self) -> bool:
         """Wait for the first batch, which stays in the ring; what the source raises is raised here as well."""
         with self.lock:
+            if self._is_torn:
+                self._begin_anew()
+            self._is_torn = True
             report, _ = self._await()
+            self._is_torn = False
             if report.answer is Answer.ERROR:
                 raise report.payload.to_exception()
             return report.answer is Answer.DONE
 
     def take(self) -> Any:
         """The next batch of the pass; the caller holds the lock."""
+        if self._is_torn:
+            raise interrupted()
+        self._is_torn = True
         begun_ns = time.perf_counter_ns()
         self._collect()
         self._tally.visit(len(self._made))
-        try:
-            self._await()
-        finally:
-            self._tally.consumer_wait_ns += time.perf_counter_ns() - begun_ns
-        try:
-            return self._hand_over(*self._made.popleft())
-        finally:
-            self._taken += 1
-            self._wanted = min(self._wanted + 1, self._options.buffer_size)
-            if self.is_fresh or not self.is_over:  # else nothing comes until the next beginning
-                self._top_up()
+        self._await()
+        self._tally.consumer_wait_ns += time.perf_counter_ns() - begun_ns
+        batch, error = self._hand_over(*self._made.popleft())
+        self._taken += 1
+        self._wanted = min(self._wanted + 1, self._options.buffer_size)
+        if self.is_fresh or not self.is_over:  # else nothing comes until the next beginning
+            self._top_up()
+        self._is_torn = False
+        if error is not None:
+            raise error
+        return batch
 
     def place(self) -> Place:
         """Where the source stood after what was handed over last."""
         with self.lock:
-            place = self._place
-            if place is None:
-                mark: Mark | None = getattr(self._await()[0].payload, "state", None)
-                place = mark.before if mark is not None else None
-            if isinstance(place, RemoteError):
-                raise place.to_exception()
-            if place is None:
-                raise RuntimeError("the source has failed at its first batch: there is no place to save")
-            return place
+            place = self._place if self._place is not None else self._first_place()
+        if isinstance(place, RemoteError):
+            raise place.to_exception()
+        if place is None:
+            raise RuntimeError("the source has failed at its first batch: there is no place to save")
+        return place
+
+    def _first_place(self) -> Place | RemoteError | None:
+        """Where the source stood before the first batch, which may have to be waited for."""
+        self._is_torn, was_torn = True, self._is_torn
+        first, _ = self._await()
+        self._is_torn = was_torn
+        mark: Mark | None = getattr(first.payload, "state", None)
+        return mark.before if mark is not None else None
 
     @property
     def ready(self) -> int:
@@ -122,7 +132,9 @@ class Ring:
         if self.is_closed or os.getpid() != self._owner_pid or not self.lock.acquire(blocking=False):
             return 0
         try:
+            self._is_torn, was_torn = True, self._is_torn
             self._collect()
+            self._is_torn = was_torn
             return sum(report.answer is Answer.DONE for report, _ in self._made)
         finally:
             self.lock.release()
@@ -130,7 +142,12 @@ class Ring:
     @property
     def pid(self) -> int | None:
         """The filler's process, if it has one."""
-        return next((worker.pid for worker in getattr(self._crew, "workers", ())), None)
+        return next(iter(pids(self._crew)), None)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the last `take` did not come through, and what it held may be lost."""
+        return self._is_torn and not (self.is_over or self.is_closed)
 
     def check_owner(self) -> None:
         if os.getpid() != self._owner_pid:
@@ -146,7 +163,7 @@ class Ring:
         self.is_closed = True
         free = self.lock.acquire(blocking=False)
         if now or not free or self._is_waiting:
-            self._interrupt()
+            interrupt(self._crew)
         if not free:
             self.lock.acquire()
         try:
@@ -158,6 +175,7 @@ class Ring:
 
     def _begin_anew(self) -> None:
         """Leave all that is under way, and ask for the beginning of a lap."""
+        self._is_torn = True
         self._left.update(self._sent)
         self._sent.clear()
         while self._made:
@@ -165,6 +183,7 @@ class Ring:
         self._taken, self._wanted, self.is_fresh = 0, self._ahead, True
         self._epoch = self._crew.begin_epoch(EpochNote(self._draw_seed(), self._lap))
         self._top_up()
+        self._is_torn = False
 
     def _draw_seed(self) -> int:
         """What the filler's process seeds its generators with; a thread shares those of the consumer."""
@@ -192,7 +211,7 @@ class Ring:
             self._is_waiting = True
             try:
                 if self.is_closed:
-                    raise _closed()
+                    raise was_closed()
                 reports = self._wait()
             except Exception as error:
                 raise self._obituary(error) from None
@@ -234,73 +253,39 @@ class Ring:
         else:
             self._made.append((report, slot))
 
-    def _hand_over(self, report: Report, slot: int) -> Any:
+    def _hand_over(self, report: Report, slot: int) -> tuple[Any, BaseException | None]:
+        """What an answer means to the consumer: a batch, or something to raise."""
         self.is_fresh = False
         if report.answer is Answer.ERROR:
             self.is_over = True
             self._pool.give_back(slot)
-            raise report.payload.to_exception()
+            return None, report.payload.to_exception()
         mark: Mark = report.payload.state
         self._place, self._lap = mark.after, mark.lap
         if report.answer is Answer.END:
             self.is_over, self.is_fresh = True, mark.follows
             self._pool.give_back(slot)
             self._tally.passes += 1
-            raise StopIteration
+            return None, StopIteration()
         self._tally.steps += 1
         self._tally.size_bytes += report.size_bytes
         order = Order(report.order, slot, 1, None, Ask.BATCH, size_bytes=report.size_bytes)
         order.payloads.append((0, report.payload))
-        return self._delivery.build(order)
+        return self._build(order)
 
-    def _interrupt(self) -> None:
-        """Wake whoever waits for the filler, and do not let it finish what it is doing, if it is a process."""
-        for worker in getattr(self._crew, "workers", ()):
-            worker.kill()
-        if isinstance(self._crew, ThreadCrew):
-            self._crew.wake()
+    def _build(self, order: Order) -> tuple[Any, BaseException | None]:
+        try:
+            return self._delivery.build(order), None
+        except Exception as error:  # what can be pickled there cannot be unpickled here
+            self.is_over = True
+            return None, error
 
     def _obituary(self, error: Exception) -> Exception:
         """What to raise when waiting has failed: the filler is dead, or was closed meanwhile."""
         if self.is_closed:
-            return _closed()
+            return was_closed()
         if not isinstance(error, WorkerDied):
             return error
         self.is_over = True
         self.close()
-        exit_code: int | None = getattr(error, "exit_code", None)
-        return WorkerDied(
-            f"the process that fills AsyncPrefetch (pid {self.pid}) {describe_exit(exit_code)}, after "
-            f"{self._tally.steps} batches were handed over. {_likely_cause(exit_code)}",
-            pid=self.pid,
-            exit_code=exit_code,
-        )
-
-
-def _start(job: SourceJob, options: PrefetchOptions, arena: Any) -> Crew:
-    """Start the filler."""
-    if options.by == "thread":
-        return ThreadCrew(job, arena, lanes=1)
-    context = torch.multiprocessing.get_context(options.start_method)
-    try:
-        return ProcessCrew(job, arena, Staff(processes=1, lanes=1, context=context, base_seed=0))
-    except Exception as error:
-        if hasattr(error, "add_note"):
-            error.add_note('For AsyncPrefetch: by="thread" needs no pickling at all, nor does start_method="fork".')
-        raise
-
-
-def _closed() -> RuntimeError:
-    return RuntimeError("this AsyncPrefetch was closed: make a new one to go over the source again")
-
-
-def _likely_cause(exit_code: int | None) -> str:
-    if exit_code == -signal.SIGKILL:
-        return (
-            "A kill without a traceback is usually the kernel's out-of-memory killer: try a smaller buffer_size, or "
-            "max_bytes. A new iter() starts a new process."
-        )
-    return (
-        "Something in the source ended it (sys.exit, os._exit, a crash in native code), or a signal from outside: walk "
-        'the source itself, or use by="thread", to see which. A new iter() starts a new process.'
-    )
+        return obituary(error, self.pid, self._tally.steps)
