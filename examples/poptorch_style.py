@@ -11,7 +11,7 @@ iterations × replicas samples: 16 × 50 × 1 = 800, or 3 200 with four replicas
 they run one after another, so that four do not make it faster here.) Three throughputs are measured:
 
     loader       a loop over the loader that does nothing with its steps
-    synthetic    the model on data made up on the device, without the loader
+    synthetic    the model on data made up on the device, without the loader; before and after the next one
     real         the model on the loader's steps
 
 The loader's has a catch. 10 000 samples are 12 steps, or 3; with a buffer of 3, all of these may be ready before the
@@ -108,16 +108,15 @@ def report(case: Settings, dataset: TensorDataset) -> None:
     rates = loader_rates(case, loader, size)
     show("loader", median(rates), f"{case.rounds * BUFFER_STEPS} steps in 3 parts, after {case.ahead} left out")
     show("  as published", published, f"one epoch of {len(loader)} steps, {published / median(rates):.1f} × the above")
-    synthetic = size / median(synthetic_steps(case, dataset, size))
-    show("synthetic", synthetic, "the model alone, on data made up on its device")
-    trial = real_steps(case, loader, skip=case.ahead if median(rates) < 1.25 * synthetic else 1)
-    real = trial.samples / trial.seconds
-    show(
-        "real", real, f"{real / synthetic:.0%} of synthetic; {trial.wait_share:.1%} of the time spent waiting for data"
-    )
-    noise = max(0.05, (max(rates) - min(rates)) / (2 * median(rates)))
-    print(Throughputs(median(rates), synthetic, real, noise).verdict())
+    before = [size / step_s for step_s in synthetic_steps(case, dataset, size)]
+    trial = real_steps(case, loader, skip=case.ahead if median(rates) < 1.25 * median(before) else 1)
     loader.terminate()
+    after = [size / step_s for step_s in synthetic_steps(case, dataset, size)]
+    synthetic, real = median(before + after), trial.samples / trial.seconds
+    show("synthetic", synthetic, f"the model alone: {median(before):,.0f} before, {median(after):,.0f} after the next")
+    show("real", real, f"{real / synthetic:.0%} of synthetic; waiting for data {trial.wait_share:.1%} of the time")
+    noise = max(0.05, spread(rates), spread([median(before), median(after)]))
+    print(Throughputs(median(rates), synthetic, real, noise).verdict())
 
 
 def make_dataset(case: Settings) -> TensorDataset:
@@ -183,6 +182,11 @@ def real_steps(case: Settings, loader: poptorch.DataLoader, skip: int) -> Trial:
 
 def epochs(loader: poptorch.DataLoader) -> Iterator[Any]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
+def spread(rates: list[float]) -> float:
+    """Half of what repeats differ by, as a share."""
+    return (max(rates) - min(rates)) / (2 * median(rates))
 
 
 def show(name: str, items_per_s: float, remark: str) -> None:

@@ -79,7 +79,11 @@ class Ring:
     def has_first(self) -> bool:
         """Wait for the first batch, which stays in the ring; what the source raises is raised here as well."""
         with self.lock:
+            if self._is_torn:
+                self._begin_anew()
+            self._is_torn = True
             report, _ = self._await()
+            self._is_torn = False
             if report.answer is Answer.ERROR:
                 raise report.payload.to_exception()
             return report.answer is Answer.DONE
