@@ -222,19 +222,17 @@ def stragglers() -> tuple[Any, Any]:
     return stoker.DataLoader(FirstIsSlow(), batch_size=16, num_workers=4), sleeping(0.002)
 
 
-class Trees(Dataset[Any]):
-    """Samples that are trees of Python objects: cheap to hand out, dear to pickle."""
+class Words(Dataset[dict[str, str]]):
+    """Samples that are Python objects: cheap to hand out, dear to pickle."""
 
     def __init__(self) -> None:
-        self._trees = [
-            {f"key {number}": (number, str(start), [number]) for number in range(1000)} for start in range(16)
-        ]
+        self._samples = [{f"{n} {start}": f"{start} {n}" for n in range(4000)} for start in range(16)]
 
     def __len__(self) -> int:
         return 4000
 
-    def __getitem__(self, index: int) -> Any:
-        return self._trees[index % len(self._trees)]
+    def __getitem__(self, index: int) -> dict[str, str]:
+        return self._samples[index % len(self._samples)]
 
 
 def _as_they_are(samples: list[Any]) -> list[Any]:
@@ -242,7 +240,7 @@ def _as_they_are(samples: list[Any]) -> list[Any]:
 
 
 def pickled_objects() -> tuple[Any, Any]:
-    return DataLoader(Trees(), batch_size=8, num_workers=2, collate_fn=_as_they_are), sleeping(0.001)
+    return DataLoader(Words(), batch_size=8, num_workers=2, collate_fn=_as_they_are), sleeping(0.001)
 
 
 class Counting(IterableDataset[int]):

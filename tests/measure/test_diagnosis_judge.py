@@ -108,6 +108,21 @@ def test_fewer_workers_that_were_quicker_were_too_many() -> None:
     assert judge(decoding, [tried(1.5, num_workers=2)]) is Cause.TOO_MANY_WORKERS
 
 
+def test_an_uneven_sample_that_is_quick_all_the_same_holds_nobody_up() -> None:
+    seen = facts(WITH, 0.080, 0.005, 0.081, inside=Inside(replace(SAMPLE, longest_s=0.01)))
+    assert judge(seen) is not Cause.STRAGGLERS
+
+
+def test_hands_in_each_others_way_are_also_given_the_cures_of_the_largest_part() -> None:
+    inside = replace(sample(0.0001), handed_s=0.01)
+    assert words_of(facts(WITH, 0.080, 0.005, 0.081, inside=inside)) == [
+        "num_workers=1",
+        "num_workers=2",
+        "stoker.DataLoader with the same arguments",
+        "num_workers=0",
+    ]
+
+
 def test_the_rule_is_that_the_loader_alone_is_as_quick_as_the_model_alone() -> None:
     assert keeps_up(facts(MAP, 0.050, 0.050, 0.1))
     assert not keeps_up(facts(MAP, 0.051, 0.050, 0.1))

@@ -55,6 +55,11 @@ def test_a_long_epoch_follows_from_its_beginning() -> None:
     assert pace.per_sample(10_000) == pytest.approx(10_005 / 40_000)
 
 
+def test_a_batch_has_as_many_rows_as_its_loader_says() -> None:
+    bench = Bench(batches=3)
+    assert pace_of(bench, Given("torch", "map", 2, batch_size=9), 1.0, clock=bench.clock).rows == 9
+
+
 def test_the_model_is_part_of_a_step() -> None:
     bench = Bench(batches=10_000)
     pace = pace_of(bench, INLINE, 20.0, bench.model, bench.clock)

@@ -27,6 +27,7 @@ from stoker.measure.diagnosis.parts import Parts, parts_of
 _FREE = 1.1  # an epoch that takes so much longer than its model is not called held up: a guess
 _MOSTLY = 0.5
 _SLOWED = 1.3
+_FELT = 0.2  # a slow sample that takes less of a batch's time holds nobody up: a guess
 _BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes rather than waits: a guess
 
 
@@ -94,18 +95,26 @@ def _inside_the_loader(facts: Facts, tried: Sequence[Tried]) -> Cause:
     assert facts.inside.sample is not None
     sample, fewer = facts.inside.sample, _fewer(tried, given)
     if parts.rest_s > _MOSTLY * facts.alone.step_s and given.hands > 1:
-        idle = _idle_hands(sample, fewer)
+        idle = _idle_hands(facts, sample, fewer)
         if idle is not None:
             return idle
     return _largest(parts, given, sample, fewer)
 
 
-def _idle_hands(sample: Sample, fewer: float | None) -> Cause | None:
+def _idle_hands(facts: Facts, sample: Sample, fewer: float | None) -> Cause | None:
     if fewer is not None and fewer >= WORTH_IT:
         return Cause.TOO_MANY_WORKERS
-    if sample.is_uneven:
+    if sample.is_uneven and sample.longest_s > _FELT * facts.alone.step_s:
         return Cause.STRAGGLERS
     return Cause.TOO_MANY_WORKERS if fewer is None else None
+
+
+def without_crowd(facts: Facts) -> Cause:
+    """The cause if hands were not in each other's way."""
+    parts = parts_of(facts)
+    if parts is None or facts.inside is None or facts.inside.sample is None:
+        return _seen_from_outside(facts)
+    return _largest(parts, facts.given, facts.inside.sample, None)
 
 
 def _largest(parts: Parts, given: Given, sample: Sample, fewer: float | None) -> Cause:

@@ -105,7 +105,7 @@ def _summed(passes: list[_Timed], given: Given, busy_cores: float) -> Pace:
         first_s=first_s if knows_start else step_s,
         step_s=step_s,
         model_s=mean([model_s for one in usual for model_s in one.trial.models_s]),
-        rows=sum(one.trial.samples for one in usual) / batches,
+        rows=given.batch_size or sum(one.trial.samples for one in usual) / batches,
         batches=batches,
         epoch_s=mean([one.seconds for one in full]) if full and knows_start else None,
         epoch_batches=full[0].trial.batches if full and knows_start else 0,

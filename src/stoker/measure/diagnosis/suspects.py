@@ -16,7 +16,7 @@ from typing import Any
 
 from stoker.contracts import Workers
 from stoker.measure.diagnosis.facts import Cause, Change, Facts, Given
-from stoker.measure.diagnosis.judge import judge
+from stoker.measure.diagnosis.judge import judge, without_crowd
 from stoker.measure.diagnosis.parts import parts_of
 from stoker.measure.settings import GIVEN, STOKER, TORCH
 
@@ -96,8 +96,8 @@ def _too_many(facts: Facts) -> Iterator[Change]:
         yield _with(given, _all_cores(given))
     elif given.processes > 2:
         yield _with(given, given.processes // 2)
+    yield from _CURES[without_crowd(facts)](facts)  # fewer may turn out not to be better
     yield from _rows(given)
-    yield from _move(given)
 
 
 def _stragglers(facts: Facts) -> Iterator[Change]:
