@@ -28,6 +28,7 @@ _HOMES = {
     "torch_rng": "stoker.loader.torch_rng",
     "shuffle_quality": "stoker.order",
     "skip": "stoker.loader.state",
+    "to_device": "stoker.device",
     "StokerError": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "StateError": "stoker.errors",
@@ -52,6 +53,7 @@ __all__ = [
     "rng",
     "shuffle_quality",
     "skip",
+    "to_device",
     "torch_rng",
 ]
 
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
+    from stoker.device import to_device as to_device
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
     from stoker.errors import StateError as StateError

@@ -112,6 +112,11 @@ class Assembly:
             )
         return list(place.workers["states"])
 
+    @property
+    def sets_generators(self) -> bool:
+        """Whether the process's global generators are seeded for each sample."""
+        return self._loader.reseed == "sample"
+
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
@@ -166,7 +171,7 @@ class Assembly:
         )
 
     def _randomness(self, keep: bool = False) -> Randomness | None:
-        return SampleSeeds(keep) if self._loader.reseed == "sample" else None
+        return SampleSeeds(keep) if self.sets_generators else None
 
     def _style(self) -> Style:
         parts = self._loader

@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 from stoker.batches import has_state
 from stoker.contracts import Failure, OnError, Workers
+from stoker.device import Lookahead
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
@@ -51,6 +52,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
+    device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
@@ -84,6 +86,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
+        device: torch.device | str | int | None = None,
     ) -> None:
         chosen = _choose(num_workers, workers, dataset)
         _check_dataset(dataset, chosen, shuffle)
@@ -124,6 +127,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error = on_error
+        self.device = device
+        self._lookahead = None if device is None else Lookahead(device)
         self._failures = Failures(read_policy(on_error))
         self._tally = Tally()
         self._trace: Trace | None = None
@@ -135,6 +140,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._is_loaded = False
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
+
+    def __iter__(self) -> Any:
+        if self._lookahead is None:
+            return super().__iter__()
+        return self._lookahead.begin(super().__iter__, self._state_of_loading, self.persistent_workers)
 
     def stats(self) -> Stats:
         """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
@@ -156,6 +166,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        ahead = self._lookahead.state() if self._lookahead is not None else None
+        return self._state_of_loading() if ahead is None else ahead
+
+    def _state_of_loading(self) -> dict[str, Any]:
+        """The same, where nobody reads ahead of the training loop."""
         if _threads_only(self.workers) and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
@@ -175,6 +190,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
         check_step(place, plan.per_step if plan is not None else None)
         self._check_parts(place)
+        if self._lookahead is not None:
+            self._lookahead.forget(self._iterator is not None)
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
@@ -187,7 +204,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**self.__dict__, "_latest": None, "_iterator": None, "_progress": None, "_place": None, "_trace": None}
+        passing = dict.fromkeys(("_latest", "_iterator", "_progress", "_place", "_trace"))
+        return {**self.__dict__, **passing, "_lookahead": None if self.device is None else Lookahead(self.device)}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

@@ -21,6 +21,7 @@ from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
 from stoker.loader.keys import KeyStream
 from stoker.loader.progress import Progress
+from stoker.loader.stats import LoopClock
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -40,6 +41,7 @@ class BatchIterator:
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         self._loader = weakref.ref(loader)  # which may hold this iterator
+        self._clock: LoopClock | None = None  # None where somebody reads ahead of the training loop, and tells it
         self._begin(loader)
         self._start()
         self._begun()
@@ -62,6 +64,17 @@ class BatchIterator:
 
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
+
+    def read_ahead(self) -> LoopClock:
+        """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
+        clock, self._clock = self._clock, None
+        assert clock is not None
+        return clock
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        """Whether loading in a thread beside the training loop would disturb it."""
+        return False
 
     def shape(self) -> dict[str, int]:
         """Slots and batches as they are now, for the statistics."""
@@ -100,6 +113,7 @@ class BatchIterator:
             self._assembly.has_states,
         )
         self._yielded = 0
+        self._clock = LoopClock(self._tally, self._trace)
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
 
@@ -126,8 +140,10 @@ class BatchIterator:
                 self._keys.leave()
             if not self._assembly.keeps_workers:
                 self._base_seed = None
+        clock = self._clock
         loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
         self._begin(loader)
+        self._clock = clock
         self._restart()
 
     def _begun(self) -> None:
@@ -156,13 +172,12 @@ class BatchIterator:
             except StopIteration:
                 self._progress.finished = True
                 self._failures.check_epoch(self._yielded)
-                self._tally.ended_ns = time.perf_counter_ns()
+                if self._clock is not None:
+                    self._clock.ended()
                 self._over()
                 raise
-            end_ns = time.perf_counter_ns()
-            self._tally.step(begin_ns, end_ns)
-            if self._trace is not None:
-                self._trace.wait(begin_ns, end_ns, self._yielded)
+            if self._clock is not None:
+                self._clock.waited(begin_ns, time.perf_counter_ns())
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)

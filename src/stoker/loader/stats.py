@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.loader.trace import Trace
+
 _KEPT_WAITS = 4096  # quantiles are those of the latest steps
 
 
@@ -117,6 +119,26 @@ class Tally:
             peak_bytes=self.peak_bytes,
             **more,
         )
+
+
+@dataclass
+class LoopClock:
+    """Told when the training loop waited: by a pass, or by whoever takes batches from it ahead of the loop."""
+
+    tally: Tally
+    trace: Trace | None
+    batches: int = 0
+
+    def waited(self, begin_ns: int, end_ns: int) -> None:
+        """The loop asked for a batch, and got it."""
+        self.tally.step(begin_ns, end_ns)
+        if self.trace is not None:
+            self.trace.wait(begin_ns, end_ns, self.batches)
+        self.batches += 1
+
+    def ended(self) -> None:
+        """The loop asked for a batch, and there was none left."""
+        self.tally.ended_ns = time.perf_counter_ns()
 
 
 def _quantiles(ordered: list[int]) -> dict[str, float]:
