@@ -136,6 +136,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
         listen(self.sampler, self._epochs)
+        # Two questions of accelerate's: is the loader sharded already, and does it keep a state to be saved?
+        self._is_accelerate_prepared = self.use_stateful_dataloader = isinstance(self.sampler, OrderPlan)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if _threads_only(chosen):
