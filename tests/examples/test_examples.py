@@ -44,7 +44,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return saved
 
 
-@pytest.mark.parametrize("script", ["lfw_dataset.py", "overlap.py", "train_mnist.py", "train_ddp.py"])
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("[a-z]*.py")))
 def test_an_example_tells_its_commands_first(script: str) -> None:
     text = (EXAMPLES / script).read_text()
     commands = re.findall(rf"^    (?:python|torchrun) .*examples/{script}", text, re.MULTILINE)

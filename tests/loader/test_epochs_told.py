@@ -36,13 +36,14 @@ class Counting(IterableDataset[int]):
         return iter(range(N))
 
 
-CREWS = {"inline": Workers(0), "process": Workers(1), "threads": Workers(0, lanes=2)}
+CREWS: dict[str, Any] = {"inline": Workers(0), "process": Workers(1), "threads": Workers(0, lanes=2)}
 LOADERS: dict[str, Callable[..., Any]] = {
     "seeded": lambda **more: DataLoader(Drawn(), BATCH, shuffle=True, seed=5, **more),
     "sequential": lambda **more: DataLoader(Drawn(), BATCH, seed=None, **more),
     "generator": lambda **more: DataLoader(
         Drawn(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(3), **more
     ),
+    "on a device": lambda **more: DataLoader(Drawn(), BATCH, shuffle=True, seed=5, device="cpu", **more),
     "sampler": lambda **more: DataLoader(Drawn(), BATCH, sampler=DistributedSampler(range(N), 1, 0), seed=5, **more),  # type: ignore[arg-type, var-annotated]
 }
 
@@ -67,11 +68,11 @@ def crew(request: pytest.FixtureRequest) -> Workers:
     return CREWS[request.param]
 
 
-@pytest.mark.parametrize("kind", ["seeded", "sampler"])
+@pytest.mark.parametrize("kind", ["seeded", "sampler", "on a device"])
 def test_an_epoch_told_after_iter_is_the_one_told_before_it(kind: str, crew: Workers) -> None:
     before, after = (told(LOADERS[kind](workers=crew), 7, late) for late in (False, True))
     assert [[row[0] for row in batch] for batch in after] == [[row[0] for row in batch] for batch in before]
-    if kind == "seeded":  # and so is what samples drew
+    if kind != "sampler":  # and so is what samples drew
         assert after == before
         assert [row[0] for batch in after for row in batch] == Shuffle(N, 5).indices(range(N), 7).tolist()
 

@@ -158,6 +158,8 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
         listen(self.sampler, self._epochs)
+        # Two questions of accelerate's: is the loader sharded already, and does it keep a state to be saved?
+        self._is_accelerate_prepared = self.use_stateful_dataloader = isinstance(self.sampler, OrderPlan)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if _threads_only(chosen):
@@ -230,6 +232,8 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
         return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place"))}
+        passing = dict.fromkeys(("_latest", "_iterator", "_progress", "_place", "_trace"))
+        return {**self.__dict__, **passing, "_lookahead": None if self.device is None else Lookahead(self.device)}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

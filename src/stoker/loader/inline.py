@@ -32,6 +32,12 @@ class InlineIterator(BatchIterator):
 
     def _restart(self) -> None:
         self._start()
+    def _restart(self) -> None:
+        self._start()
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        return self._assembly.sets_generators  # the training loop draws from them too
 
     def _next(self) -> Any:
         if self._keys is None:

@@ -46,6 +46,7 @@ class BatchIterator:
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         self._loader = weakref.ref(loader)  # which may hold this iterator
+        self._clock: LoopClock | None = None  # None where somebody reads ahead of the training loop, and tells it
         self._begin(loader)
         self._start()
         self._begun()
@@ -180,8 +181,10 @@ class BatchIterator:
                 self._keys.leave()
             if not self._assembly.keeps_workers:
                 self._base_seed = None
+        clock = self._clock
         loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
         self._begin(loader)
+        self._clock = clock
         self._restart()
 
     def _begun(self) -> None:
