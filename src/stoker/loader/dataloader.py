@@ -231,9 +231,8 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place"))}
-        passing = dict.fromkeys(("_latest", "_iterator", "_progress", "_place", "_trace"))
-        return {**self.__dict__, **passing, "_lookahead": None if self.device is None else Lookahead(self.device)}
+        anew = None if self.device is None else Lookahead(self.device)
+        return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place")), "_lookahead": anew}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""

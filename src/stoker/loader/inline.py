@@ -26,12 +26,6 @@ class InlineIterator(BatchIterator):
             if states[0] is not None:
                 _restore(self._assembly.dataset, states[0])
 
-    @property
-    def wants_callers_thread(self) -> bool:
-        return self._assembly.sets_generators  # the training loop draws from them too
-
-    def _restart(self) -> None:
-        self._start()
     def _restart(self) -> None:
         self._start()
 

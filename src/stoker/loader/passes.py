@@ -46,7 +46,6 @@ class BatchIterator:
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         self._loader = weakref.ref(loader)  # which may hold this iterator
-        self._clock: LoopClock | None = None  # None where somebody reads ahead of the training loop, and tells it
         self._begin(loader)
         self._start()
         self._begun()
