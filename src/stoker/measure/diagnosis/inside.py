@@ -2,7 +2,7 @@
 
     dataset[i]     a few samples in the loader's own order, by one thread: waiting, computing, bytes that came from a
                    disk (`cost`)
-    two threads    the same samples at once: what does not overlap holds the GIL (`stoker.loader.probe`)
+    two threads    the same samples at once: what they wait more than one alone does holds the GIL
     collate_fn     on these samples
     handing over   the same loader, same workers, over samples that lie in memory: what is left is collating, shared
                    memory, pickling, queues
@@ -15,8 +15,10 @@ diagnosis then knows less, but is not wrong.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -30,6 +32,7 @@ from stoker.measure.statistics import mean, median
 
 _MOST_SAMPLES = 32
 _FEWEST_SAMPLES = 2
+_TOGETHER_S = 0.15  # how long two threads load at once: several times the interpreter's switching interval
 _WORTH_SHARING_S = 50e-6  # a sample that computes less is not asked whether it holds the GIL
 _TIMEOUT_S = 120.0
 _PLENTY = 1 << 20  # samples of the loader that only hands over: more than any pass takes
@@ -110,7 +113,7 @@ def _sample_of(loader: Any, given: Given, costs: list[Cost], sample: Any) -> Sam
         count=len(costs),
         seconds=waiting_s + computing_s,
         waiting=waiting_s / max(waiting_s + computing_s, 1e-12),
-        gil_held=_gil_held(loader, given) if computing_s > _WORTH_SHARING_S else 0.0,
+        gil_held=_gil_held(loader, given, computing_s, waiting_s) if computing_s > _WORTH_SHARING_S else 0.0,
         median_s=median([cost.own_s for cost in costs]),
         longest_s=max(cost.own_s for cost in costs),
         size_bytes=sample_bytes(sample),
@@ -118,27 +121,28 @@ def _sample_of(loader: Any, given: Given, costs: list[Cost], sample: Any) -> Sam
     )
 
 
-def _gil_held(loader: Any, given: Given) -> float:
-    """The share of computing that two threads cannot do at once; 0 where samples come from one iterator."""
-    from stoker.loader.probe import probe
+def _gil_held(loader: Any, given: Given, computing_s: float, waiting_s: float) -> float:
+    """The share of computing that two threads cannot do at once; 0 where samples come from one iterator.
 
+    A thread that wants the GIL waits, one that wants a core queues, so a busy machine does not look like a held GIL.
+    """
     if given.dataset == "iterable":
         return 0.0
     one = _one(loader, given)
-    return probe(_Keyed(one, list(islice(_keys(loader), _MOST_SAMPLES)))).gil_held
+    keys = list(islice(_keys(loader), max(1, min(_MOST_SAMPLES, round(_TOGETHER_S / (computing_s + waiting_s))))))
+    together = threading.Barrier(2)
 
+    def load() -> Cost:
+        together.wait()
+        return timed(lambda: [one(key) for key in keys])[1]
 
-class _Keyed:
-    """A few samples of a dataset, counted from 0."""
-
-    def __init__(self, one: Callable[[Any], Any], keys: list[Any]) -> None:
-        self._one, self._keys = one, keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __getitem__(self, place: int) -> Any:
-        return self._one(self._keys[place])
+    with ThreadPoolExecutor(2, "stoker-look") as threads:
+        costs = [future.result() for future in [threads.submit(load), threads.submit(load)]]
+    # The later of two short runs waits for all of the other, which waits for nothing.
+    return max(
+        min(1.0, max(0.0, cost.waiting_s - len(keys) * waiting_s) / max(1e-9, cost.computing_s + cost.queued_s))
+        for cost in costs
+    )
 
 
 def _collating(loader: Any, given: Given, samples: list[Any], seconds: float) -> tuple[float | None, bool]:

@@ -1,9 +1,9 @@
 """From facts and trials to one cause. First match wins:
 
-    an epoch takes no longer than its model            the model
-    the copy explains what it takes more               copying to the device
-    the first batch explains it                        the start of an epoch
     the model computes longer than it does alone       too many workers: they compute on its cores
+    it hardly ever waits                               the model
+    the copy explains most of its waiting              copying to the device
+    the first batch explains it                        the start of an epoch
     the loader keeps up, yet the model waits           too few workers, if nobody loads meanwhile; else too little ahead
     hands stood idle                                   slow samples among quick ones, or too many workers
     the largest part of a batch                        storage, decoding, the GIL, collating, moving
@@ -34,15 +34,21 @@ _BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes ra
 def judge(facts: Facts, tried: Sequence[Tried] = ()) -> Cause:
     """What holds the training loop up most."""
     if facts.model_s is not None:
-        return _outside_the_loader(facts, facts.model_s) or _inside_the_loader(facts, tried)
+        return _outside_the_loader(facts, facts.model_s, tried) or _inside_the_loader(facts, tried)
     if facts.alone.start_s() > _MOSTLY * facts.alone.epoch(facts.given.batches):
         return Cause.EPOCH_START
     return _inside_the_loader(facts, tried)
 
 
 def lost_s(facts: Facts) -> float:
-    """Seconds of an epoch in which the model did not compute."""
-    return max(0.0, facts.whole.epoch(facts.given.batches) - _batches(facts) * (facts.model_s or 0.0))
+    """Seconds of an epoch in which the model waited: for a batch, or for its copy to the device."""
+    computing_s = max(facts.model_s or 0.0, facts.whole.model_s - facts.copy_s)
+    return max(0.0, facts.whole.epoch(facts.given.batches) - _batches(facts) * computing_s)
+
+
+def _slowed_s(facts: Facts) -> float:
+    """Seconds of an epoch that the model computed longer than it does alone."""
+    return max(0.0, _batches(facts) * (facts.whole.model_s - facts.needed_s))
 
 
 def keeps_up(facts: Facts) -> bool:
@@ -52,7 +58,11 @@ def keeps_up(facts: Facts) -> bool:
 
 def is_held_up(facts: Facts) -> bool:
     """Whether an epoch takes noticeably longer than its model."""
-    return facts.model_s is None or lost_s(facts) > (_FREE - 1.0) * _batches(facts) * facts.model_s
+    return facts.model_s is None or _waits(facts, facts.model_s) or _slows_the_model(facts)
+
+
+def _waits(facts: Facts, model_s: float) -> bool:
+    return lost_s(facts) > (_FREE - 1.0) * _batches(facts) * model_s
 
 
 def _batches(facts: Facts) -> int:
@@ -60,16 +70,16 @@ def _batches(facts: Facts) -> int:
     return whole.epoch_batches if whole.epoch_s is not None else facts.given.batches or 1000
 
 
-def _outside_the_loader(facts: Facts, model_s: float) -> Cause | None:
-    if not is_held_up(facts):
+def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) -> Cause | None:
+    lost, fewer = lost_s(facts), _fewer(tried, facts.given)
+    if _slows_the_model(facts) and _slowed_s(facts) > lost and (fewer is None or fewer >= WORTH_IT):
+        return Cause.TOO_MANY_WORKERS
+    if not _waits(facts, model_s):
         return Cause.MODEL
-    lost, batches = lost_s(facts), _batches(facts)
-    if facts.copy_s * batches > _MOSTLY * lost:
+    if facts.copy_s * _batches(facts) > _MOSTLY * lost:
         return Cause.COPYING
     if facts.whole.start_s() > _MOSTLY * lost:
         return Cause.EPOCH_START
-    if _slows_the_model(facts) and (facts.whole.model_s - facts.needed_s) * batches > _MOSTLY * lost:
-        return Cause.TOO_MANY_WORKERS
     if _takes_turns(facts) and facts.alone.step_s <= _FREE * model_s:
         return Cause.TOO_FEW_WORKERS
     return Cause.PREFETCH if keeps_up(facts) and not _takes_turns(facts) else None
