@@ -107,11 +107,8 @@ def _too_few(facts: Facts) -> str:
 
 
 def _too_many(facts: Facts) -> str:
-    company_s = facts.whole.model_s
-    if facts.model_s is not None and company_s > 1.2 * facts.needed_s:
-        return (
-            f"a step takes {duration(company_s)} while {_workers(facts.given)} load, {duration(facts.needed_s)} alone"
-        )
+    if slows_the_model(facts):
+        return _company(facts)
     return f"{_workers(facts.given)} on {facts.given.cores} cores are in each other's way"
 
 
