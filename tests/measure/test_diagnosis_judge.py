@@ -96,7 +96,17 @@ def test_an_epoch_that_was_timed_whole_counts_as_it_was() -> None:
 def test_workers_that_slow_the_model_down_are_too_many() -> None:
     crowded = Facts(WITH, pace(0.02), 0.05, together=pace(0.1, model_s=0.099), inside=Inside(SAMPLE))
     assert judge(crowded) is Cause.TOO_MANY_WORKERS
-    assert "a step takes 99.0 ms while 4 workers load, 50.0 ms alone" in verdict(crowded, Cause.TOO_MANY_WORKERS)
+    assert judge(crowded, [tried(1.0, num_workers=1)]) is Cause.MODEL  # other programs slow it down, not these
+    alone = replace(crowded, given=replace(WITH, processes=1))
+    assert words_of(alone)[0] == "num_workers=0"
+    assert judge(alone, [tried(1.5, num_workers=0)]) is Cause.TOO_MANY_WORKERS
+    assert "a step takes 99.0 ms in the company of 4 workers, 50.0 ms alone" in verdict(crowded, Cause.TOO_MANY_WORKERS)
+
+
+def test_threads_that_slow_the_model_down_hold_the_gil() -> None:
+    threads = Facts(LANES, pace(0.02), 0.05, together=pace(0.1, model_s=0.099), inside=sample(0.001, gil_held=1.0))
+    assert judge(threads) is Cause.GIL
+    assert judge(replace(threads, inside=sample(0.001))) is Cause.TOO_MANY_WORKERS
 
 
 def test_fewer_workers_that_were_quicker_were_too_many() -> None:

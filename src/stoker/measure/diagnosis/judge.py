@@ -1,6 +1,6 @@
 """From facts and trials to one cause. First match wins:
 
-    the model computes longer than it does alone       too many workers: they compute on its cores
+    the model computes longer than it does alone       too many workers on its cores, or threads that hold the GIL
     it hardly ever waits                               the model
     the copy explains most of its waiting              copying to the device
     the first batch explains it                        the start of an epoch
@@ -42,8 +42,12 @@ def judge(facts: Facts, tried: Sequence[Tried] = ()) -> Cause:
 
 def lost_s(facts: Facts) -> float:
     """Seconds of an epoch in which the model waited: for a batch, or for its copy to the device."""
-    computing_s = max(facts.model_s or 0.0, facts.whole.model_s - facts.copy_s)
-    return max(0.0, facts.whole.epoch(facts.given.batches) - _batches(facts) * computing_s)
+    return max(0.0, facts.whole.epoch(facts.given.batches) - _batches(facts) * _computing_s(facts))
+
+
+def _computing_s(facts: Facts) -> float:
+    """What the model takes for a step in the loader's company."""
+    return max(facts.model_s or 0.0, facts.whole.model_s - facts.copy_s)
 
 
 def _slowed_s(facts: Facts) -> float:
@@ -58,11 +62,16 @@ def keeps_up(facts: Facts) -> bool:
 
 def is_held_up(facts: Facts) -> bool:
     """Whether an epoch takes noticeably longer than its model."""
-    return facts.model_s is None or _waits(facts, facts.model_s) or _slows_the_model(facts)
+    return facts.model_s is None or _waits(facts) or slows_the_model(facts)
 
 
-def _waits(facts: Facts, model_s: float) -> bool:
-    return lost_s(facts) > (_FREE - 1.0) * _batches(facts) * model_s
+def _waits(facts: Facts) -> bool:
+    return lost_s(facts) > (_FREE - 1.0) * _batches(facts) * _computing_s(facts)
+
+
+def slows_the_model(facts: Facts) -> bool:
+    """Whether a step takes much longer while others load than it does alone."""
+    return facts.model_s is not None and not facts.given.is_inline and facts.whole.model_s > _SLOWED * facts.needed_s
 
 
 def _batches(facts: Facts) -> int:
@@ -71,10 +80,10 @@ def _batches(facts: Facts) -> int:
 
 
 def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) -> Cause | None:
-    lost, fewer = lost_s(facts), _fewer(tried, facts.given)
-    if _slows_the_model(facts) and _slowed_s(facts) > lost and (fewer is None or fewer >= WORTH_IT):
-        return Cause.TOO_MANY_WORKERS
-    if not _waits(facts, model_s):
+    lost, fewer = lost_s(facts), _fewer(tried, facts.given, least=0)
+    if slows_the_model(facts) and _slowed_s(facts) > lost and (fewer is None or fewer >= WORTH_IT):
+        return Cause.GIL if _threads_hold_the_gil(facts) else Cause.TOO_MANY_WORKERS
+    if not _waits(facts):
         return Cause.MODEL
     if facts.copy_s * _batches(facts) > _MOSTLY * lost:
         return Cause.COPYING
@@ -85,9 +94,10 @@ def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) ->
     return Cause.PREFETCH if keeps_up(facts) and not _takes_turns(facts) else None
 
 
-def _slows_the_model(facts: Facts) -> bool:
-    """Whether a step takes much longer in the company of workers than alone."""
-    return facts.given.hands > 1 and facts.whole.model_s > _SLOWED * facts.needed_s
+def _threads_hold_the_gil(facts: Facts) -> bool:
+    """Whether samples are computed by threads of the training process, which then cannot compute itself."""
+    sample = facts.inside.sample if facts.inside is not None else None
+    return facts.given.processes == 0 and sample is not None and sample.gil_held > _MOSTLY
 
 
 def _takes_turns(facts: Facts) -> bool:
@@ -144,17 +154,17 @@ def _seen_from_outside(facts: Facts) -> Cause:
     return Cause.DECODING if facts.alone.busy_cores > _BUSY_CORES else Cause.STORAGE
 
 
-def _fewer(tried: Sequence[Tried], given: Given) -> float | None:
+def _fewer(tried: Sequence[Tried], given: Given, least: int = 1) -> float | None:
     """What fewer processes of the same kind have gained, at best; None if that was not tried."""
-    gains = [found.gain for found in tried if 0 < _processes(found, given) < given.processes]
+    gains = [found.gain for found in tried if least <= _processes(found, given) < given.processes]
     return max(gains, default=None)
 
 
 def _processes(found: Tried, given: Given) -> int:
-    """How many processes a change of nothing else asks for; 0 if it is about something else."""
+    """How many processes a change of nothing else asks for; as many as there are, if it is about something else."""
     if found.change.kind or len(found.change.arguments) != 1:
-        return 0
+        return given.processes
     workers = found.change.arguments.get("workers")
     if isinstance(workers, Workers):
-        return workers.processes if workers.lanes == given.lanes and workers.share is None else 0
-    return int(found.change.arguments.get("num_workers", 0))
+        return workers.processes if workers.lanes == given.lanes and workers.share is None else given.processes
+    return int(found.change.arguments.get("num_workers", given.processes))

@@ -90,8 +90,8 @@ def _too_few(facts: Facts) -> Iterator[Change]:
 
 def _too_many(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if given.processes > 1:
-        yield _with(given, 1)
+    if given.processes > 0:
+        yield _with(given, 1 if given.processes > 1 else 0)
     if given.processes > _all_cores(given):
         yield _with(given, _all_cores(given))
     elif given.processes > 2:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from stoker.loader.stats import duration
 from stoker.measure.diagnosis.facts import Cause, Facts, Given, Pace, Sample
-from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s
+from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s, slows_the_model
 from stoker.measure.diagnosis.parts import parts_of
 
 _CROWDED = 1.3
@@ -40,6 +40,8 @@ def _speed(facts: Facts, pace: Pace) -> str:
 
 def _model(facts: Facts) -> str:
     assert facts.model_s is not None
+    if slows_the_model(facts):
+        return _company(facts)
     spare = facts.model_s / max(1e-9, facts.alone.step_s)
     return f"a step takes {duration(facts.model_s)} and a batch {duration(facts.alone.step_s)}, {spare:.1f} times less"
 
@@ -105,12 +107,14 @@ def _too_few(facts: Facts) -> str:
 
 
 def _too_many(facts: Facts) -> str:
-    company_s = facts.whole.model_s
-    if facts.model_s is not None and company_s > 1.2 * facts.needed_s:
-        return (
-            f"a step takes {duration(company_s)} while {_workers(facts.given)} load, {duration(facts.needed_s)} alone"
-        )
+    if slows_the_model(facts):
+        return _company(facts)
     return f"{_workers(facts.given)} on {facts.given.cores} cores are in each other's way"
+
+
+def _company(facts: Facts) -> str:
+    with_s, alone_s = duration(facts.whole.model_s), duration(facts.needed_s)
+    return f"a step takes {with_s} in the company of {_workers(facts.given)}, {alone_s} alone"
 
 
 def _start(facts: Facts) -> str:
@@ -164,7 +168,8 @@ ADVICE = {
     Cause.COPYING: "Beside settings: pin_memory=True with .to(device, non_blocking=True), so that the copy of a batch "
     "overlaps with the step before; smaller samples, converted on the device.",
     Cause.TOO_FEW_WORKERS: "",
-    Cause.TOO_MANY_WORKERS: "",
+    Cause.TOO_MANY_WORKERS: "Beside settings: a model that computes on the CPU shares its cores with the workers; with "
+    "torch.set_num_threads it leaves some to them.",
     Cause.EPOCH_START: "Beside settings: open files and build indices once, not whenever a worker or an epoch starts.",
     Cause.PREFETCH: "Beside settings: spread what is slow over more samples.",
     Cause.STRAGGLERS: "Beside settings: look at the slowest samples; are their files larger than the others?",
