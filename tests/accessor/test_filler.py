@@ -144,6 +144,17 @@ def test_closing_wakes_a_consumer_that_waits(by: Any) -> None:
     assert "was closed" in str(errors[0])
 
 
+@BOTH
+def test_closing_ends_the_workers_of_the_source(by: Any) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=1)
+    accessor = AsyncPrefetch(loader, by=by)
+    next(iter(accessor))
+    before = psutil.Process().children(recursive=True)
+    accessor.close()
+    assert before
+    assert psutil.wait_procs(before, 10)[1] == []
+
+
 def test_terminating_does_not_wait_for_a_batch(silent: int) -> None:
     accessor = AsyncPrefetch(Waiting(silent), by="process")
     next(iter(accessor))
@@ -176,7 +187,7 @@ def test_an_interrupted_pass_is_over_and_the_next_is_whole(by: Any) -> None:
         os.write(writer, b"x")  # the source gets on
         raise KeyboardInterrupt
 
-    with AsyncPrefetch(Waiting(reader), by=by) as accessor:
+    with AsyncPrefetch(Waiting(reader), by=by, load_indefinitely=False) as accessor:
         iterator = iter(accessor)
         next(iterator)
         before = signal.signal(signal.SIGUSR1, interrupt)

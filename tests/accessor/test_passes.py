@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -151,14 +152,30 @@ def test_length_is_the_sources() -> None:
         len(AsyncPrefetch(Telling()))
 
 
+class Broken:
+    def __iter__(self) -> Any:
+        yield batch(0)
+        raise LookupError
+
+
 @BOTH
-def test_a_dropped_accessor_is_collected(by: Any) -> None:
-    accessor = AsyncPrefetch(batches(5), by=by)
-    next(iter(accessor))
-    gone = weakref.ref(accessor)
-    del accessor
+@pytest.mark.parametrize("source", [batches(5), Broken()], ids=["whole", "broken"])
+def test_a_dropped_accessor_is_gone_at_once_without_the_collector(by: Any, source: Any) -> None:
     gc.collect()
-    assert gone() is None  # the fixture around every test looks for its process or thread
+    gc.disable()
+    try:
+        accessor = AsyncPrefetch(source, by=by)
+        with contextlib.suppress(LookupError):
+            list(accessor)
+        with contextlib.suppress(LookupError):
+            next(iter(accessor))
+        ring = accessor._ring
+        assert ring is not None
+        gone = [weakref.ref(thing) for thing in (accessor, ring, ring._crew)]
+        del accessor, ring
+        assert [reference() for reference in gone] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @BOTH

@@ -95,6 +95,10 @@ class SourceJob:
     def begin_epoch(self, note: EpochNote) -> None:
         self._note = note  # looked at when the first ticket of the new beginning comes
 
+    def leave(self) -> None:
+        """The filler has ended: let go of the source's iterator, which may have workers."""
+        self._lap = None
+
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
         return self.run(ticket, slot)
 

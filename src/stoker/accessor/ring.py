@@ -59,7 +59,8 @@ class Ring:
         self.is_closed = False
         self.lock = threading.RLock()
         self._owner_pid = os.getpid()
-        self._crew = start(SourceJob(source, options, place), options, self._pool.arena)
+        self._job = SourceJob(source, options, place)
+        self._crew = start(self._job, options, self._pool.arena)
         self._close = weakref.finalize(self, self._crew.close)
         self._pool.own_pids = functools.partial(pids, self._crew)
         self._begin_anew()
@@ -104,9 +105,12 @@ class Ring:
         if self.is_fresh or not self.is_over:  # else nothing comes until the next beginning
             self._top_up()
         self._is_torn = False
-        if error is not None:
+        if error is None:
+            return batch
+        try:
             raise error
-        return batch
+        finally:
+            del error  # its traceback holds this frame: the two would keep each other, and the ring, alive
 
     def place(self) -> Place:
         """Where the source stood after what was handed over last."""
@@ -169,6 +173,7 @@ class Ring:
         try:
             self._made.clear()
             self._close()
+            self._job.leave()
             self._pool.arena.close()
         finally:
             self.lock.release()

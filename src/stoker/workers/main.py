@@ -189,12 +189,12 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         try:
             os.write(station.reports.fd, record)
         except BrokenPipeError:
-            os._exit(0)  # nobody listens any more: the loader was closed
+            _leave(0)  # nobody listens any more: the loader was closed
         control[place + lane * LANE_SPAN] = 0
         nonlocal leaving
         leaving = leaving or (station.max_bytes is not None and _private_bytes() > station.max_bytes)
         if leaving and not any_at_work():
-            os._exit(TOO_LARGE)
+            _leave(TOO_LARGE)
 
     def any_at_work() -> bool:
         return any(control[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
@@ -210,7 +210,14 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
 
 def _end_process(error: BaseException) -> None:
     code = error.code if isinstance(error, SystemExit) else 1
-    os._exit(code if isinstance(code, int) else 1)
+    _leave(code if isinstance(code, int) else 1)
+
+
+def _leave(code: int) -> None:
+    """End this process at once, and the children that the user's code has, or a loader inside a filler."""
+    for child in active_children():
+        child.kill()
+    os._exit(code)
 
 
 def _mark(control: Any, place: int, ticket: Ticket) -> None:
@@ -282,6 +289,4 @@ def _leave_with(owner_pid: int) -> None:
             wait_for_any([parent.sentinel] if parent is not None else [])
     except ProcessLookupError:
         pass  # it is gone already
-    for child in active_children():  # of the user's code, or of a loader inside a filler
-        child.kill()
-    os._exit(1)
+    _leave(1)
