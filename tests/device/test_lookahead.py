@@ -214,6 +214,15 @@ def test_a_state_tells_what_was_handed_over_in_the_middle_after_a_break_and_at_t
     assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (2, 0)
 
 
+def test_a_pass_that_is_closed_leaves_the_state_where_the_loop_was() -> None:
+    loader = stoker.DataLoader(Made(40, number), 4, seed=1, device="cpu")
+    batches = iter(loader)
+    next(batches)
+    batches.close()
+    assert next(batches, None) is None
+    assert loader.state_dict()["batches"] == 1
+
+
 def test_a_loader_that_cannot_tell_its_state_only_fails_when_asked() -> None:
     class Stateless:
         def __iter__(self) -> Iterator[int]:

@@ -105,11 +105,11 @@ class _Belt:
             self.ready.append(item)
             self.changed.notify_all()
 
-    def take(self) -> _Item:
-        """The next batch; the end, if the pass was closed meanwhile."""
+    def take(self) -> _Item | None:
+        """The next one; None if the pass was closed meanwhile."""
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopped or self.ready)
-            item = self.ready.popleft() if self.ready else _Item()
+            item = self.ready.popleft() if self.ready else None
             self.changed.notify_all()
             return item
 
@@ -140,9 +140,10 @@ class DevicePass:
         with self._lock:
             begin_ns = time.perf_counter_ns()
             item = self._next_item()
-            if item.is_last:
-                self._end(begin_ns, item.error)
+            if item is None:  # the pass was closed
+                raise StopIteration
             if item.copied is None:
+                self._note_miss(item, begin_ns)
                 raise StopIteration if item.error is None else _taken(item)
             batch = self._copies.hand_over(item.copied)
             if self._clock is not None:
@@ -154,16 +155,16 @@ class DevicePass:
         self._close()
         self._reader = None  # lets the loader's iterator go
 
-    def _next_item(self) -> _Item:
+    def _next_item(self) -> _Item | None:
         if self._reader is None:
-            return _Item()
+            return None
         if self._belt.thread is not None:
             item = self._belt.take()
         else:
             item = self._reader.read()
             if self._is_threaded and not item.is_last:
                 self._start(self._reader)
-        if not item.is_last:
+        if item is not None and not item.is_last:
             self._handed.state, self._handed.error = item.state, item.no_state
         return item
 
@@ -172,11 +173,13 @@ class DevicePass:
         self._belt.thread = thread
         thread.start()
 
-    def _end(self, begin_ns: int, error: BaseException | None) -> None:
-        self._handed.is_over = True
+    def _note_miss(self, item: _Item, begin_ns: int) -> None:
+        """There is no batch: an error, after which the loop may go on, or the end."""
         if self._clock is not None:
-            self._clock.ended(begin_ns, time.perf_counter_ns(), error or StopIteration())
-        self.close()
+            self._clock.ended(begin_ns, time.perf_counter_ns(), item.error or StopIteration())
+        if item.is_last:
+            self._handed.is_over = True
+            self.close()
 
 
 def _read_ahead(reader: Reader, belt: _Belt) -> None:
