@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import subprocess
 import sys
@@ -254,6 +256,15 @@ def test_waits_are_those_of_the_training_loop() -> None:
 def test_a_depth_that_is_no_number_of_batches_is_refused(depth: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="depth should be"):
         stoker.to_device([], "cpu", depth=depth)
+
+
+def test_a_loader_with_a_pass_under_way_can_be_copied_and_sent_to_another_process() -> None:
+    loader = stoker.to_device([torch.zeros(1), torch.ones(1)], "cpu", depth=1)
+    batches: Any = iter(loader)
+    next(batches)
+    for other in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        assert [batch.item() for batch in other] == [0, 1]
+    assert [batch.item() for batch in batches] == [1]
 
 
 def test_a_device_that_torch_does_not_know_is_refused_at_once() -> None:

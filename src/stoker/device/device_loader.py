@@ -41,6 +41,9 @@ class Lookahead:
         self._handed: Handed | None = None
         self._latest: weakref.ref[DevicePass] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lookahead, (self.device, self.depth)  # a pass, and its place, belong to the process it runs in
+
     def begin(
         self, make: Callable[[], Iterator[Any]], state: Callable[[], Any] | None, keeps_workers: bool
     ) -> DevicePass:
