@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,11 @@ def timing(make: Callable[[], Iterable[Any]], batches: int) -> Summary:
 
 def sweep(dataset: Any, args: argparse.Namespace) -> list[Group]:
     """Both loaders at every count, in rounds, so that a machine's moods meet all of them."""
-    words = f"{len(dataset)} faces, {'heavy augmentation' if args.heavy else 'random affine'}"
+    warnings.filterwarnings("ignore", message="This DataLoader will create")  # more workers than cores are meant
+    augmentation = "heavy augmentation" if args.heavy else "random affine"
+    words = (
+        f"{args.batches_to_check} batches of {args.batch_size} faces, {augmentation}, ± deviation of {REPEATS} passes"
+    )
     records = []
     for repeat, workers, kind in itertools.product(range(REPEATS), args.sweep, ("torch", "stoker")):
         trial = measure(make_loader(kind, dataset, workers, args), limit=args.batches_to_check)
