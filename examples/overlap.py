@@ -57,7 +57,8 @@ class Triple:
         return max(self.model_ms, self.loading_ms / self.workers)
 
     def __str__(self) -> str:
-        return f"{self.model_ms:g} ms of model, {self.loading_ms:g} ms of loading, {self.workers} workers"
+        who = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        return f"{self.model_ms:g} ms of model, {self.loading_ms:g} ms of loading, {who}"
 
 
 TRIPLES = (Triple(40, 20, 1), Triple(40, 60, 1), Triple(40, 120, 2), Triple(40, 120, 4), Triple(20, 200, 8))
