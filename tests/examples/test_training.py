@@ -72,6 +72,18 @@ def uninterrupted(folder: Path) -> list[dict[str, Any]]:
     return read(folder / "whole.jsonl")
 
 
+def test_two_ranks_together_see_every_sample_once_an_epoch(uninterrupted: list[dict[str, Any]]) -> None:
+    for epoch in range(2):
+        seen = [index for step in uninterrupted if step["epoch"] == epoch for index in step["samples"]]
+        assert Counter(seen) == Counter(range(331)) + Counter(seen[:1])
+    assert uninterrupted[0]["samples"] != uninterrupted[STEPS]["samples"]
+
+
+def test_the_losses_of_the_example_go_down(uninterrupted: list[dict[str, Any]]) -> None:
+    losses = [step["loss"] for step in uninterrupted]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
 @pytest.fixture(scope="module")
 def killed(folder: Path) -> list[dict[str, Any]]:
     """The same with checkpoints, killed in the second epoch and started again."""
@@ -92,15 +104,3 @@ def test_a_run_that_was_killed_and_resumed_has_the_same_loss_curve(
     assert again == [*((0, step) for step in range(STEPS)), *((1, step) for step in (*range(10), *range(8, STEPS)))]
     for step in killed:
         assert (step["loss"], step["samples"]) == whole[step["epoch"], step["step"]]
-
-
-def test_two_ranks_together_see_every_sample_once_an_epoch(uninterrupted: list[dict[str, Any]]) -> None:
-    for epoch in range(2):
-        seen = [index for step in uninterrupted if step["epoch"] == epoch for index in step["samples"]]
-        assert Counter(seen) == Counter(range(331)) + Counter(seen[:1])
-    assert uninterrupted[0]["samples"] != uninterrupted[STEPS]["samples"]
-
-
-def test_the_losses_of_the_example_go_down(uninterrupted: list[dict[str, Any]]) -> None:
-    losses = [step["loss"] for step in uninterrupted]
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
