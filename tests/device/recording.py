@@ -50,8 +50,13 @@ class RecordingDriver:
 
     def copy(self, leaf: Any) -> Any:
         self.calls.append(("copy", type(leaf).__name__))
+        if hasattr(leaf, "device_leaves"):
+            return leaf._each_tensor(self._begin_copy)
         if not isinstance(leaf, torch.Tensor):
             return leaf.to("somewhere")
+        return self._begin_copy(leaf)
+
+    def _begin_copy(self, leaf: torch.Tensor) -> torch.Tensor:
         assert leaf.is_contiguous()
         copied = torch.full_like(leaf, 99)
         with self._working:

@@ -174,6 +174,17 @@ def test_objects_that_do_not_show_their_tensors_are_copied_in_the_step() -> None
     copies.close()
 
 
+def test_a_step_of_a_plan_is_copied_ahead_from_its_page_locked_slot(driver: RecordingDriver) -> None:
+    plan = stoker.BatchPlan(micro_batch=2, gradient_accumulation=3)
+    loader = stoker.DataLoader(Marked(), plan=plan, num_workers=1, device="cpu")
+    for number, step in enumerate(loader):
+        assert isinstance(step, stoker.StepBatch)
+        assert is_whole(step, list(range(6 * number, 6 * number + 6)))
+    assert number == SAMPLES // 6 - 1
+    assert {"register", "keep"} <= set(driver.names())
+    assert "copy in step" not in driver.names()
+
+
 def test_containers_come_out_as_what_they_were() -> None:
     x, y = torch.zeros(1), torch.ones(2)
     batch = {"pair": Pair(x, [y, "text", 3]), "none": None, "bytes": b"ab", "many": (x, (y,))}

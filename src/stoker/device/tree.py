@@ -3,6 +3,8 @@
 Batches are what users make of them: dictionaries, tuples, named tuples, lists, objects with a `to` of their own (packed
 sequences, a tokenizer's encoding, a graph). Containers come out as what they went in; one in which nothing changed is
 the very same object, so that a batch that is where it should be costs nothing and keeps its identity.
+
+An object with a `to` may offer `device_leaves()`, which gives what it is made of; it is then as good as a container.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def change_leaves(batch: Any, change: Callable[[Any], Any]) -> Any:
 
 def leaves_in(batch: Any) -> Iterator[Any]:
     """Tensors that can be reached through containers, and objects that can move but do not show their tensors."""
-    if isinstance(batch, Mapping):
+    if hasattr(batch, "device_leaves"):
+        yield from leaves_in(batch.device_leaves())
+    elif isinstance(batch, Mapping):
         yield from (leaf for value in batch.values() for leaf in leaves_in(value))
     elif isinstance(batch, Sequence) and not isinstance(batch, _NOT_NESTED):
         yield from (leaf for value in batch for leaf in leaves_in(value))
@@ -39,7 +43,8 @@ def leaves_in(batch: Any) -> Iterator[Any]:
 
 def is_opaque(leaf: Any) -> bool:
     """Whether nobody can say which tensors a leaf is made of, nor can it be told which stream uses them."""
-    return not isinstance(leaf, Mapping | Sequence) and not hasattr(leaf, "record_stream")
+    is_known = isinstance(leaf, Mapping | Sequence) or hasattr(leaf, "device_leaves")
+    return not is_known and not hasattr(leaf, "record_stream")
 
 
 def _can_move(value: Any) -> bool:

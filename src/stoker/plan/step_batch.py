@@ -108,6 +108,10 @@ class StepBatch:
         """The same with its tensors on a device."""
         return self._each_tensor(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
+    def device_leaves(self) -> tuple[Any, Any]:
+        """What it is made of, for whoever copies it ahead of the step."""
+        return self.data, self.mask
+
     def pin_memory(self) -> StepBatch:
         """The same in page-locked memory."""
         return self._each_tensor(lambda tensor: tensor.pin_memory())
