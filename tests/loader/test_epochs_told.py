@@ -56,7 +56,7 @@ def told(loader: Any, epoch: int, after_iter: bool) -> list[Any]:
     """A pass as a trainer makes it: it stops when it has counted enough batches, and never sees the end."""
     if after_iter:
         iterator = iter(loader)
-        loader.sampler.set_epoch(epoch)
+        loader.set_epoch(epoch)
     else:
         loader.sampler.set_epoch(epoch)
         iterator = iter(loader)

@@ -68,9 +68,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
         return len(self.base_dataloader.dataset)  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch; else the loader counts by itself."""
-        sampler: Any = self.base_dataloader.sampler
-        sampler.set_epoch(epoch)
+        self.base_dataloader.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         self.begin()

@@ -23,7 +23,7 @@ from stoker.device import Lookahead
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
-from stoker.loader.epochs import Epochs, listen
+from stoker.loader.epochs import Epochs, listen, tell
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
@@ -157,7 +157,7 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
         self._watch()
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
-        listen(self.sampler, self._epochs)
+        listen(self, self._epochs)
         # Two questions of accelerate's: is the loader sharded already, and does it keep a state to be saved?
         self._is_accelerate_prepared = self.use_stateful_dataloader = isinstance(self.sampler, OrderPlan)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
@@ -178,6 +178,10 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
         if self._lookahead is None:
             return super().__iter__()
         return self._lookahead.begin(super().__iter__, self._state_of_loading, self.persistent_workers)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is this epoch, as trainers say it; else the loader counts by itself."""
+        tell(self, epoch)
 
     @property
     def failures(self) -> list[Failure]:

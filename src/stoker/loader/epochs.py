@@ -18,6 +18,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import BatchSampler
+
 
 @dataclass
 class Epochs:
@@ -36,14 +38,24 @@ class Epochs:
         return news
 
 
-def listen(sampler: Any, epochs: Epochs) -> None:
-    """Let a trainer that looks for `set_epoch` find it on a sampler that has none, such as torch's own two.
+def listen(loader: Any, epochs: Epochs) -> None:
+    """Let a trainer that looks for `set_epoch` find it on samplers that have none, such as torch's own two.
 
-    On the instance, because torch, trainers and this loader all ask for the exact type of samplers.
+    On the instances, because torch, trainers and this loader all ask for the exact type of samplers.
     """
+    sampler, batches = loader.sampler, loader.batch_sampler
     if not hasattr(sampler, "set_epoch"):
         with contextlib.suppress(AttributeError):  # a plain list, for example
             sampler.set_epoch = epochs.tell
+    if type(batches) is BatchSampler and hasattr(batches.sampler, "set_epoch"):
+        batches.set_epoch = batches.sampler.set_epoch  # type: ignore[attr-defined]
+
+
+def tell(loader: Any, epoch: int) -> None:
+    """Tell whatever gives the loader's indices which epoch comes next."""
+    samplers: tuple[Any, ...] = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    for sampler in {id(one): one for one in samplers if hasattr(one, "set_epoch")}.values():
+        sampler.set_epoch(epoch)
 
 
 def epoch_of(sampler: Any) -> dict[str, int]:
