@@ -13,7 +13,7 @@ demo: $(READY)
 
 # Eighteen minutes is the bound of a whole run, checked between tests; a single test that hangs is ended by pyproject's timeout.
 test: check
-	$(BIN)/python -m pytest -m "not slow and not network and not gpu" --session-timeout=1100
+	$(BIN)/python -m pytest -m "not slow and not network and not gpu" -n 2 --session-timeout=1100
 
 check: $(READY)
 	$(BIN)/ruff check .

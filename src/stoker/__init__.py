@@ -5,7 +5,12 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     sources  where samples come from          order    which sample is next
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
+    plan     how much one step takes, for whom
     loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
+    loader   joins the rooms                  accessor any iterable, loaded ahead
+    measure, report, cli: watching, showing, a person's door
+    loader   joins the rooms                  accessor any iterable, loaded ahead
+    poptorch PopTorch's names                 measure, report, cli: watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """
@@ -18,7 +23,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncPrefetch": "stoker.accessor",
     "DataLoader": "stoker.loader",
+    "BatchPlan": "stoker.plan",
+    "StepBatch": "stoker.plan",
     "Workers": "stoker.contracts",
     "OnError": "stoker.contracts",
     "TooManyFailures": "stoker.errors",
@@ -28,15 +36,20 @@ _HOMES = {
     "torch_rng": "stoker.loader.torch_rng",
     "shuffle_quality": "stoker.order",
     "skip": "stoker.loader.state",
+    "to_device": "stoker.device",
+    "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "StateError": "stoker.errors",
     "WorkerDied": "stoker.errors",
     "WorkerTimeout": "stoker.errors",
     "SlotMemoryError": "stoker.errors",
+    "UnevenBatch": "stoker.errors",
 }
 
 __all__ = [
+    "AsyncPrefetch",
+    "BatchPlan",
     "DataLoader",
     "OnError",
     "ResumeMismatch",
@@ -44,33 +57,43 @@ __all__ = [
     "SlotMemoryError",
     "StateError",
     "Stateful",
+    "StepBatch",
     "StokerError",
     "TooManyFailures",
+    "UnevenBatch",
     "WorkerDied",
     "WorkerTimeout",
     "Workers",
+    "log_stats",
     "rng",
     "shuffle_quality",
     "skip",
+    "to_device",
     "torch_rng",
 ]
 
 if TYPE_CHECKING:
+    from stoker.accessor import AsyncPrefetch as AsyncPrefetch
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
+    from stoker.device import to_device as to_device
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
     from stoker.errors import StateError as StateError
     from stoker.errors import StokerError as StokerError
     from stoker.errors import TooManyFailures as TooManyFailures
+    from stoker.errors import UnevenBatch as UnevenBatch
     from stoker.errors import WorkerDied as WorkerDied
     from stoker.errors import WorkerTimeout as WorkerTimeout
+    from stoker.integrations.logging import log_stats as log_stats
     from stoker.loader import DataLoader as DataLoader
     from stoker.loader.state import skip as skip
     from stoker.loader.torch_rng import torch_rng as torch_rng
     from stoker.order import shuffle_quality as shuffle_quality
     from stoker.order.current import rng as rng
+    from stoker.plan import BatchPlan as BatchPlan
+    from stoker.plan import StepBatch as StepBatch
     from stoker.sources import SharedList as SharedList
 
 

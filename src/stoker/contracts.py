@@ -24,6 +24,9 @@ MapSlot = Callable[[int], Bytes]
 START_METHODS = ("fork", "forkserver", "spawn")
 
 
+NO_ROW = -1  # what a lane notes while no sample is at hand: it collates, or pauses before another try
+
+
 class Ask(enum.IntEnum):
     """What a ticket asks for."""
 
@@ -56,6 +59,7 @@ class Ticket:
     epoch: int  # tickets of an epoch that was left early are answered with CANCELLED
     position: int = 0  # place of the batch's first row in the epoch: randomness may be keyed by it
     keys: Any = None
+    singly: bool = False  # load one sample at a time, and note each: a worker died on this ticket
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class Report:
     payload: Any = None
     began_ns: int = 0  # on the clock that all processes of a machine share
     lane: int = 0
+    retries: int = 0  # tries of its samples beyond the first of each
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,11 @@ class EpochNote:
     seed: int = 0
     epoch: int = 0
     shared_seed: int = 0  # for torch's DataPipes
+    spread: Callable[[int], int] | None = None  # to positions, where a rank's samples are no neighbours in the epoch
+
+    def position(self, place: int) -> int:
+        """Where in the epoch the sample stands that the tickets number so."""
+        return place if self.spread is None else self.spread(place)
 
 
 @dataclass(frozen=True)
@@ -159,9 +169,13 @@ class Run:
 
     @property
     def current(self) -> int:
-        """Position of the sample at hand: none of this costs anything while samples do not ask."""
+        """Number of the sample at hand: none of this costs anything while samples do not ask."""
         left = operator.length_hint(self.keys)
         return self.position + (self.rows - left - 1 if self.rows - left > 0 else 0)
+
+    def position_at(self, offset: int = 0) -> int:
+        """Where in the epoch the sample at hand stands, or one `offset` places into the run."""
+        return self.note.position(self.current + offset)
 
 
 CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
@@ -195,6 +209,7 @@ class Fetch(Protocol):
     dataset: Any
     arrays: Sequence[Any] | None  # columns that can be gathered with one indexing operation each
     bare: bool  # the dataset is one array: a sample is an element, not a tuple of elements
+    by_runs: bool  # the dataset gives the samples of a run all at once, which may be much quicker
 
     def one(self, key: Any) -> Any:
         """One sample."""

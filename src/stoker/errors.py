@@ -5,6 +5,7 @@
     ├── WorkerTimeout     (RuntimeError)   no batch came within `timeout`
     ├── SlotMemoryError   (MemoryError)    no memory for a slot
     ├── TooManyFailures   (RuntimeError)   more samples failed than the budget allows
+    ├── UnevenBatch       (ValueError)     batches whose rows cannot be combined
     ├── StateError        (ValueError)     a saved state that cannot be read
     ├── TunedError        (ValueError)     a file of tuned settings that cannot be used
     └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
@@ -52,6 +53,10 @@ class SlotMemoryError(StokerError, MemoryError):
 
 class TooManyFailures(StokerError, RuntimeError):
     """More samples could not be loaded than `OnError.budget` allows; `failures` lists them."""
+
+
+class UnevenBatch(StokerError, ValueError):
+    """A batch whose parts do not share their rows, or differ from those of the batch before."""
 
 
 class StateError(StokerError, ValueError):

@@ -5,6 +5,7 @@ empty working directory, so that whatever they start cannot hurt the test run. T
 spawned workers import it again, and each block stands on the line it has in the page, so tracebacks point into it.
 
 A block that cannot run has a comment on the line before it, `<!-- not run: the reason -->`. The reason is not optional.
+A page about an optional package says `<!-- needs: package -->`, and runs where that is installed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>.*)$")
 NOT_RUN = re.compile(r"^\s*<!--\s*not run\b:?(?P<reason>.*?)(-->)?\s*$", re.IGNORECASE)
+NEEDS = re.compile(r"^<!--\s*needs:\s*(?P<package>\w+)\s*-->$", re.MULTILINE)
+NOT_OURS = (
+    "ignore:The 'train_dataloader' does not have many workers:UserWarning",  # Lightning's advice, and so is the next
+    "ignore:The 'val_dataloader' does not have many workers:UserWarning",
+    "ignore:Checkpoint directory:UserWarning",  # it holds checkpoints: the page goes on with one of them
+    "ignore:`isinstance(treespec, LeafSpec)` is deprecated:FutureWarning",  # in Lightning, by torch
+)
+"""Warnings of packages that a page needs, about what is no fault of the page."""
+
 DISGUISED = {"py", "py3", "python3", "pycon", "ipython", "doctest"}
 """Other names for Python, under which a block would go unnoticed."""
 
@@ -92,9 +102,13 @@ def faults_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program_of(page.read_text())], ids=_name)
 def test_blocks_of_page_run(page: Path, tmp_path: Path) -> None:
-    program = tmp_path / f"{page.stem}.py"
+    needed = NEEDS.findall(page.read_text())
+    for package in needed:
+        pytest.importorskip(package)
+    program = tmp_path / f"page_{page.stem}.py"  # docs/lightning.md must not be what `import lightning` finds
     program.write_text(program_of(page.read_text()))
-    command = [sys.executable, "-W", "error", program.name]
+    filters = [part for line in (NOT_OURS if needed else ()) for part in ("-W", line)]
+    command = [sys.executable, "-W", "error", *filters, program.name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, f"{_name(page)}: a block failed (line numbers are the page's)\n{done.stderr}"
 

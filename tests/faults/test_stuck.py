@@ -194,7 +194,7 @@ def _control(**lanes: tuple[int, int, int, int]) -> list[int]:
     for name, (order, first, row, since_ns) in lanes.items():
         place = LANES_AT + int(name.removeprefix("lane")) * LANE_SPAN
         control[place + ORDER], control[place + FIRST] = order + 1, first
-        control[place + ROW], control[place + SINCE] = row + 1, since_ns
+        control[place + ROW], control[place + SINCE] = row, since_ns
     return control
 
 

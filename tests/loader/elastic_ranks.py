@@ -6,8 +6,6 @@ Every rank takes its part of each step, and all of them gather what they saw. Ra
 loader's state in the same line: the log is checkpoint and diary in one, and one write, so a kill never comes between
 the two. Having logged step PAUSE_AT, rank 0 says so and waits for ever, with the other ranks in the middle of the next
 step and batches prefetched; -1 goes on to the end of the epoch.
-
-The ranks are forked from one process that has imported everything: torch takes seconds to import, eight times over.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from tests.ranks import fork_ranks
 from torch.utils.data import Dataset
 
 import stoker
@@ -87,26 +86,9 @@ def _append(log: Path, entry: dict[str, Any]) -> None:
 
 def main() -> int:
     """Fork the ranks and wait for them; 0 if all went well."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     log, world, processes, lanes, pause_at = sys.argv[1:]
     told = Round(Path(log), int(world), stoker.Workers(int(processes), int(lanes)), int(pause_at))
-    ranks = [_fork(rank, told) for rank in range(told.world)]
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks)
-
-
-def _fork(rank: int, told: Round) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        train(rank, told)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+    return fork_ranks(told.world, lambda rank: train(rank, told))
 
 
 if __name__ == "__main__":

@@ -85,3 +85,14 @@ def test_the_benchmark_page_shows_the_saved_record() -> None:
 
     page = (root / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert replace_between(page, "engine.json", render(load_record(record))) == page
+
+
+def test_the_page_on_bottlenecks_shows_the_saved_record_of_overlap() -> None:
+    root = Path(__file__).parents[2]
+    record = root / "benchmarks" / "results" / "overlap.json"
+    if not record.exists():
+        pytest.skip("nothing was measured yet: python benchmarks/overlap_page.py")
+    from stoker.measure import load_record
+
+    page = (root / "docs" / "is-loading-my-bottleneck.md").read_text(encoding="utf-8")
+    assert replace_between(page, "overlap.json", render(load_record(record))) == page

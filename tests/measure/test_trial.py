@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker import BatchPlan, StepBatch
 from stoker.measure.trial import Trial, count_bytes, count_samples, measure
 
 
@@ -110,6 +111,8 @@ def test_the_previous_batch_is_held_while_the_next_is_waited_for() -> None:
         ([np.zeros((3, 2), np.float32), np.zeros(3, np.int64)], 3, 48),
         ({"a": {"b": np.zeros((6, 1), np.uint8)}, "label": ["x"] * 6}, 6, 6),
         (["cat", "dog"], 2, 0),
+        (StepBatch((np.zeros((4, 2), np.float32), ["x"] * 4), BatchPlan(2, replicas=2)), 4, 32),
+        (StepBatch(["cat", "dog"], BatchPlan(2)), 2, 0),
         (np.float64(1.0), 1, 8),
         (7, 1, 0),
         ([], 0, 0),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker import SlotMemoryError
-from stoker.slots import Arena
+from stoker.slots import Arena, PrivateArena, region_of
 from stoker.slots.arena import LARGEST_BATCH, NOTES_AT
 
 
@@ -70,6 +75,54 @@ def test_slots_cost_one_descriptor_however_many_are_mapped() -> None:
     assert len(os.listdir("/proc/self/fd")) == before + 1
     del kept
     arena.close()
+
+
+def test_lanes_that_ask_for_a_private_slot_at_the_same_time_get_the_same_memory() -> None:
+    arena = PrivateArena()
+    for slot in range(100):
+        together = threading.Barrier(4)
+
+        def address(slot: int = slot, together: threading.Barrier = together) -> int:
+            together.wait()
+            return arena.rows(slot, 5000).ctypes.data
+
+        with ThreadPoolExecutor(4) as lanes:
+            assert len({lane.result() for lane in [lanes.submit(address) for _ in range(4)]}) == 1
+    arena.close()
+
+
+@pytest.mark.parametrize("kind", [Arena, PrivateArena])
+def test_a_slots_whole_mapping_is_found_from_any_view(kind: type[Any]) -> None:
+    arena = kind()
+    arena.reserve(2)
+    rows = arena.rows(1, 50_000)
+    first, last = region_of(rows.ctypes.data), region_of(rows[49_000:].ctypes.data)
+    assert first is last is not None
+    assert first.size_bytes >= 50_000
+    assert region_of(np.zeros(10).ctypes.data) is None
+    del rows
+    arena.close()
+
+
+def test_what_was_done_to_a_mapping_is_undone_before_it_is_unmapped_and_in_no_forked_child() -> None:
+    arena = PrivateArena()
+    rows = arena.rows(0, 5000)
+    region = region_of(rows.ctypes.data)
+    assert region is not None
+    reader, writer = os.pipe()
+    region.before_unmapping.append(lambda: os.write(writer, ctypes.string_at(region.address, 1)) and None)
+    rows[:] = ord("a")
+    if (pid := os.fork()) == 0:
+        arena.close()
+        del rows
+        os._exit(region_of(region.address) is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    arena.close()
+    del rows
+    assert region_of(region.address) is None
+    assert os.read(reader, 10) == b"a"  # once
+    os.close(reader)
+    os.close(writer)
 
 
 def test_slots_are_not_files_in_dev_shm() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from stoker import BatchPlan, StepBatch
 from stoker.testing import difference
 
 
@@ -62,3 +63,11 @@ def test_a_difference_is_told_with_its_place(expected: Any, got: Any, said: str)
     found = difference(expected, got)
     assert found is not None
     assert said in found
+
+
+def test_steps_of_a_plan_differ_in_their_data_or_their_mask() -> None:
+    plan = BatchPlan(2)
+    step = StepBatch(torch.arange(2), plan)
+    assert difference(step, StepBatch(torch.arange(2), plan)) is None
+    assert "['data']" in str(difference(step, StepBatch(torch.arange(1, 3), plan)))
+    assert "['mask']" in str(difference(step, StepBatch(torch.arange(2), plan, torch.ones(2, dtype=torch.bool))))

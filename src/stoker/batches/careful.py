@@ -2,7 +2,8 @@
 
 Used where bad samples are skipped, dropped or tried again, or where a worker's death has to be pinned on a sample: then
 `mark` notes the row of each sample before it is begun, where the training process can see it. A `try` that does not
-raise costs nothing, so this is as quick as loading the run in one go.
+raise costs nothing and a mark is one store, so this is as quick as loading the run in one go. Datasets that give whole
+runs at once (`__getitems__`) are asked for them all the same, and sample by sample only when that goes wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.contracts import Failed, Fetch, Gap, OnError, Randomness, Run
+from stoker.contracts import NO_ROW, Failed, Fetch, Gap, OnError, Randomness, Run
 from stoker.errors import RemoteError
 
 
@@ -24,41 +25,54 @@ class Careful:
     policy: OnError
     where: str
     mark: Callable[[int], None] | None = None
+    singly: bool = False  # even where runs could be loaded at once
     sleep: Callable[[float], None] = time.sleep
+    retries: int = 0  # tries so far beyond the first of each sample
 
     def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
+        if fetch.by_runs and randomness is None and not self.singly:
+            try:
+                return fetch.many(run.keys)
+            except Exception:
+                if self.policy == OnError():
+                    raise
+        return self._one_by_one(fetch, run, randomness, first_row)
+
+    def _one_by_one(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
         one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
+        mark = self.mark or _unseen
         samples: list[Any] = []
         for row, key in enumerate(run.keys, first_row):
             if key is Gap.GAP:
                 samples.append(Failed(None))
                 continue
-            self._mark(row)
+            mark(row)
             try:
                 samples.append(one(key))
             except Exception as error:
                 if self.policy.action == "raise" and self.policy.tries == 1:
                     raise
                 samples.append(self._again(one, key, row, error))
-        self._mark(-1)  # what follows is nobody's fault
+        mark(NO_ROW)  # what follows is nobody's fault
         return samples
 
-    def _mark(self, row: int) -> None:
-        if self.mark is not None:
-            self.mark(row)
-
     def _again(self, one: Callable[[Any], Any], key: Any, row: int, error: Exception) -> Any:
-        pause_s = self.policy.pause_s
+        pause_s, mark = self.policy.pause_s, self.mark or _unseen
         for _ in range(self.policy.tries - 1):
-            self._mark(-1)
+            mark(NO_ROW)
             self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
             pause_s *= 2
-            self._mark(row)
+            mark(row)
+            self.retries += 1
             try:
                 return one(key)
             except Exception as again:
                 error = again
         return Failed(RemoteError.capture(error, self.where))
+
+
+def _unseen(row: int) -> None:
+    """Nobody watches."""
 
 
 def _seeded(one: Callable[[Any], Any], run: Run, randomness: Randomness) -> Callable[[Any], Any]:

@@ -16,6 +16,7 @@ from stoker.batches.job import Payload
 from stoker.batches.layout import Layout, rebuild
 from stoker.batches.packing import unpack
 from stoker.batches.rows import read_columns
+from stoker.batches.sizes import size_of
 from stoker.contracts import Bytes, Order
 from stoker.slots import SlotPool
 
@@ -26,6 +27,8 @@ class Delivery:
     def __init__(self, pool: SlotPool) -> None:
         self._pool = pool
         self._layouts: dict[int, Layout] = {}
+        self.samples = 0  # in the latest batch
+        self.size_bytes = 0  # of it
 
     def note(self, payload: Any) -> None:
         """Remember a layout that a report announces."""
@@ -34,10 +37,12 @@ class Delivery:
 
     def build(self, order: Order) -> Any:
         """The batch of a complete order; its slot is leased, or free again."""
+        self.samples = order.rows - len(order.dropped)
         first = order.payloads[0][1] if order.payloads else None
         if isinstance(first, Payload) and order.layout == 0:
             return self._unpack(order, first)
         layout = self._layouts[order.layout]
+        self.size_bytes = layout.row_bytes * self.samples
         memory = self._memory(order)
         columns = read_columns(layout, memory, order.rows, _loose(layout, order))
         if order.dropped:
@@ -48,7 +53,9 @@ class Delivery:
     def _unpack(self, order: Order, payload: Payload) -> Any:
         if payload.packed is None:
             self._pool.give_back(order.slot)
+            self.size_bytes = size_of(payload.direct)
             return payload.direct
+        self.size_bytes = sum(size for _, size in payload.packed.places)
         return unpack(payload.packed, self._memory(order))
 
     def _memory(self, order: Order) -> Bytes:

@@ -19,6 +19,7 @@ from stoker.batches.gather import gather_layout, gather_rows, gather_small, plai
 from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Layout, Misfit, learn, rebuild
 from stoker.batches.rows import read_columns, write_rows
+from stoker.batches.sizes import size_of
 from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, Run
 from stoker.slots import SlotPool
 
@@ -43,7 +44,9 @@ class InlineBatches:
         self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
         self._on_error = on_error or OnError()
         self._layout: Layout | None = None
-        self.size_bytes = 0  # of the latest batch, where it was made of rows
+        self.samples = 0  # in the latest batch
+        self.size_bytes = 0  # of it
+        self.retries = 0  # tries of samples beyond the first, so far
         self._gathers = fetch.arrays is not None and style.as_rows
         self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
 
@@ -61,6 +64,7 @@ class InlineBatches:
             if not samples:
                 return DROPPED
         run = Run(iter(()), 0, position, note)
+        self.samples = len(samples) if type(samples) is list else len(keys)  # `__getitems__` may give anything
         return self.of_item(samples[0], run) if self._style.single else self.of_samples(samples, run)
 
     def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> list[Any]:
@@ -82,15 +86,17 @@ class InlineBatches:
 
     def _try(self, keys: list[Any], position: int, note: EpochNote) -> list[Any]:
         run = run_of(keys, position, note)
+        careful = Careful(self._on_error, "in the training process")
         token = CURRENT_RUN.set(run)
         try:
-            return Careful(self._on_error, "in the training process").load(self._fetch, run, self._randomness, 0)
+            return careful.load(self._fetch, run, self._randomness, 0)
         finally:
+            self.retries += careful.retries
             CURRENT_RUN.reset(token)
 
     def of_item(self, item: Any, run: Run) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""
-        return collate_run(self._style, item, run, self._randomness)
+        return self._collate(item, run)
 
     def of_samples(self, samples: Any, run: Run) -> Any:
         """The batch of these samples."""
@@ -99,7 +105,12 @@ class InlineBatches:
                 return self._rows(samples)
             except Misfit:
                 pass
-        return collate_run(self._style, samples, run, self._randomness)
+        return self._collate(samples, run)
+
+    def _collate(self, samples: Any, run: Run) -> Any:
+        batch = collate_run(self._style, samples, run, self._randomness)
+        self.size_bytes = size_of(batch)
+        return batch
 
     def _rows(self, samples: list[Any]) -> Any:
         if self._layout is not None:
@@ -115,6 +126,7 @@ class InlineBatches:
     def _write(self, layout: Layout, samples: list[Any]) -> Any:
         rows = len(samples)
         memory = self._memory(layout.offsets(rows)[-1])
+        self.size_bytes = layout.row_bytes * rows
         loose = write_rows(layout, samples, memory, 0, rows)
         return rebuild(layout.tree, read_columns(layout, memory, rows, loose))
 
@@ -123,7 +135,7 @@ class InlineBatches:
         indices = plain_indices(keys)
         layout = self._layout = self._layout or gather_layout(arrays, self._fetch.bare)
         size = layout.offsets(rows)[-1]
-        self.size_bytes = size
+        self.samples, self.size_bytes = rows, layout.row_bytes * rows
         if size <= SMALL_BYTES:
             columns = gather_small(arrays, indices)
             return columns[0] if self._fetch.bare else columns
@@ -132,7 +144,6 @@ class InlineBatches:
         return rebuild(layout.tree, read_columns(layout, memory, rows, []))
 
     def _memory(self, size: int) -> Bytes:
-        self.size_bytes = size
         if size <= SMALL_BYTES:
             return np.empty(size, np.uint8)
         slot = self._pool.take()

@@ -57,6 +57,11 @@ class Items:
         self.batches += 1
         return samples
 
+    @property
+    def is_own_iterator(self) -> bool:
+        """Whether the dataset is what walks it, so that there may be only one walk."""
+        return self._iterator is self.dataset
+
     def state(self) -> dict[str, Any]:
         """The place, to be given to `pending` of another Items over the same dataset."""
         iterator = self._open()

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ from stoker.contracts import (
     EpochNote,
     Failed,
     Fetch,
+    Gap,
     MapSlot,
     OnError,
     Randomness,
@@ -89,10 +91,12 @@ class MapJob:
     _announced: set[int] = field(default_factory=set)
     randomness: Randomness | None = None
     on_error: OnError = field(default_factory=OnError)
+    spread: Callable[[int], int] | None = None  # to positions: of a note that crosses to a worker
     sample_timeout_s: float | None = None  # for samples that are awaited; others are watched from outside
     _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
     _reader: Reader | None = None
+    _retries: int = 0  # during the ticket at hand; each lane has a job of its own, and coroutines count by themselves
 
     @property
     def dataset(self) -> Any:
@@ -116,7 +120,7 @@ class MapJob:
         self._box.permits = asyncio.Semaphore(lanes)
 
     def begin_epoch(self, note: EpochNote) -> None:
-        self._box.note = note
+        self._box.note = note if self.spread is None else dataclasses.replace(note, spread=self.spread)
 
     def run(self, ticket: Ticket, slot: MapSlot) -> Report:
         begin = time.perf_counter_ns()
@@ -128,20 +132,22 @@ class MapJob:
             report = self._failure(ticket, error)
         else:
             self._add_state(report)
+        report.retries, self._retries = self._retries, 0
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
-        begin = time.perf_counter_ns()
+        begin, again = time.perf_counter_ns(), Counter[int]()
         try:
             keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
-            samples = await asyncio.gather(*(self._await(key, position + row) for row, key in enumerate(keys)))
+            samples = await asyncio.gather(*(self._await(key, position + row, again) for row, key in enumerate(keys)))
             report = self._finish(ticket, slot, list(samples))
             self._add_state(report)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
         except self._caught_awaiting as error:
             report = self._failure(ticket, error)
+        report.retries = again.total()
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
@@ -155,8 +161,12 @@ class MapJob:
     def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
         if self.fetch.arrays is not None:
             return self._gather(ticket, slot)
-        if self._reader is not None and self._layout is not None and self._is_simple:
-            return self._read_into(ticket, slot)
+        if self._reader is not None and self._layout is not None and self.randomness is None:
+            try:
+                return self._read_into(ticket, slot)
+            except Exception:
+                if self.on_error == OnError():
+                    raise
         return self._finish(ticket, slot, self._load(ticket))
 
     def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
@@ -217,25 +227,21 @@ class MapJob:
         report.payload = Payload(self._layout if report.layout else None, failed=failed, parts=loose)
         return report
 
-    async def _await(self, key: Any, position: int) -> Any:
+    async def _await(self, key: Any, position: int, again: Counter[int]) -> Any:
         CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
         error: BaseException | None = None
         for attempt in range(self.on_error.tries):
             if attempt:
                 await asyncio.sleep(self.on_error.pause_s * 2 ** (attempt - 1))
+                again[position] += 1
             try:
                 async with self._box.permits or contextlib.nullcontext():
                     return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
-            except (Exception, asyncio.CancelledError) as again:
-                error = again
+            except (Exception, asyncio.CancelledError) as raised:
+                error = raised
         if error is not None and self.on_error == OnError():
             raise error
         return Failed(RemoteError.capture(error or TimeoutError(), self._where))
-
-    @property
-    def _is_simple(self) -> bool:
-        """Nothing has to be done around each sample."""
-        return self._mark is None and self.randomness is None and self.on_error == OnError()
 
     @property
     def _where(self) -> str:
@@ -245,10 +251,13 @@ class MapJob:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
         if self._mark is None and self.on_error == OnError():
             return load_run(self.fetch, run, self.randomness)
+        singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
+        careful = Careful(self.on_error, self._where, self._mark, singly)
         token = CURRENT_RUN.set(run)
         try:
-            return Careful(self.on_error, self._where, self._mark).load(self.fetch, run, self.randomness, ticket.start)
+            return careful.load(self.fetch, run, self.randomness, ticket.start)
         finally:
+            self._retries += careful.retries
             CURRENT_RUN.reset(token)
 
     def _add_state(self, report: Report) -> None:
@@ -296,7 +305,7 @@ class MapJob:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
         token = CURRENT_RUN.set(run)
         try:
-            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows)
+            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows, self._mark)
         finally:
             CURRENT_RUN.reset(token)
         return self._written(ticket, layout, size, [])
@@ -331,6 +340,10 @@ class MapJob:
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
         return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+
+
+def _has_gaps(keys: Any) -> bool:
+    return isinstance(keys, list) and any(key is Gap.GAP for key in keys)
 
 
 def _check_ships(layout: Layout) -> None:

@@ -13,6 +13,7 @@ fast path that is not equal to the slow one would be worse than none.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ class Layout:
         for leaf in self.leaves:
             places.append(places[-1] + -(-leaf.row_bytes * rows // _ALIGN) * _ALIGN)
         return places
+
+    @functools.cached_property
+    def row_bytes(self) -> int:
+        """The bytes of a sample, without what alignment adds."""
+        return sum(leaf.row_bytes for leaf in self.leaves)
 
     @property
     def has_loose(self) -> bool:

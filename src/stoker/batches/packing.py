@@ -32,20 +32,34 @@ class Packed:
     places: tuple[tuple[int, int], ...]  # (offset, bytes) of each buffer
 
 
-def pack(batch: Any, slot: Callable[[int], Bytes]) -> tuple[Packed, int]:
-    """Take a batch apart, its buffers into the slot; also says how many bytes of the slot they fill."""
+def pack(batch: Any, slot: Callable[[int], Bytes], written: Bytes | None = None) -> tuple[Packed, int]:
+    """Take a batch apart, its buffers into the slot; also says how many bytes of the slot they fill.
+
+    `written` is the part of the slot that the batch was written into already: what lies there stays where it is.
+    """
     buffers: list[memoryview] = []
     stream = io.BytesIO()
     _Pickler(stream, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw())).dump(batch)
-    places, end = [], 0
+    places, copied, end = [], [], len(written) if written is not None else 0
     for buffer in buffers:
-        places.append((end, buffer.nbytes))
-        end += -(-buffer.nbytes // _ALIGN) * _ALIGN
-    if end:
+        place = _place_in(written, buffer)
+        if place is None:
+            place, end = end, end + -(-buffer.nbytes // _ALIGN) * _ALIGN
+            copied.append((buffer, place))
+        places.append((place, buffer.nbytes))
+    if copied and end:
         memory = slot(end)
-        for buffer, (place, size) in zip(buffers, places, strict=True):
-            memory[place : place + size] = np.frombuffer(buffer, np.uint8) if size else ()
+        for buffer, place in copied:
+            memory[place : place + buffer.nbytes] = np.frombuffer(buffer, np.uint8) if buffer.nbytes else ()
     return Packed(stream.getvalue(), tuple(places)), end
+
+
+def _place_in(memory: Bytes | None, buffer: memoryview) -> int | None:
+    """Where in this memory the buffer lies, if it does."""
+    if memory is None or not buffer.nbytes:
+        return None
+    place = np.frombuffer(buffer, np.uint8).ctypes.data - memory.ctypes.data
+    return int(place) if place >= 0 and place + buffer.nbytes <= len(memory) else None
 
 
 def unpack(packed: Packed, memory: Bytes) -> Any:

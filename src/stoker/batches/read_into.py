@@ -7,13 +7,13 @@ dataset still has `__getitem__`, and both must agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from stoker.batches.layout import Branch, Layout, Leaf, Misfit
 from stoker.batches.rows import row_views
-from stoker.contracts import Bytes
+from stoker.contracts import NO_ROW, Bytes, Gap
 
 
 @dataclass
@@ -22,12 +22,26 @@ class Reader:
 
     dataset: Any
 
-    def read(self, layout: Layout, keys: Iterator[Any], memory: Bytes, start: int, rows: int) -> None:
+    def read(
+        self,
+        layout: Layout,
+        keys: Iterator[Any],
+        memory: Bytes,
+        start: int,
+        rows: int,
+        mark: Callable[[int], None] | None = None,
+    ) -> None:
         if layout.has_loose:
             raise Misfit  # text has no row to be written into
-        for offset, key in enumerate(keys):
-            views = row_views(layout, memory, rows, start + offset)
+        for row, key in enumerate(keys, start):
+            if key is Gap.GAP:
+                raise Misfit  # a row that is left out
+            views = row_views(layout, memory, rows, row)
+            if mark is not None:
+                mark(row)
             self.dataset.read_into(key, _arrange(layout.tree, iter(views)))
+        if mark is not None:
+            mark(NO_ROW)
 
 
 def _arrange(tree: Leaf | Branch, views: Any) -> Any:

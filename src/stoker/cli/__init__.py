@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import bench, demo, report, tune
+from stoker.cli import bench, demo, diagnose, report, top, tune
 
 app = typer.Typer(
     name="stoker",
@@ -24,6 +24,8 @@ app.command()(demo.demo)
 app.command()(bench.bench)
 app.command()(tune.tune)
 app.command()(report.report)
+app.command()(diagnose.diagnose)
+app.command()(top.top)
 
 
 def _print_version(wanted: bool) -> None:

@@ -54,6 +54,7 @@ class Assembly:
         self.share = self._share()
         self.as_rows = self.share != "batches"
         self.has_states = self.is_iterable or has_state(self.dataset)
+        self.spread = getattr(loader.sampler, "spread", None)
         self._max_bytes = self.workers.max_bytes
         self.keeps_workers = loader.persistent_workers and self.workers.processes > 0
         self.private = self.workers.processes > 0 and self.share != "rows"
@@ -112,6 +113,11 @@ class Assembly:
             )
         return list(place.workers["states"])
 
+    @property
+    def sets_generators(self) -> bool:
+        """Whether the process's global generators are seeded for each sample."""
+        return self._loader.reseed == "sample"
+
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
@@ -159,6 +165,7 @@ class Assembly:
                 in_process,
                 randomness=self._randomness(),
                 on_error=self._loader.on_error,
+                spread=self.spread,
                 sample_timeout_s=self.workers.sample_timeout_s,
             )
         return self._pipes.job(IterableJob)(
@@ -166,7 +173,7 @@ class Assembly:
         )
 
     def _randomness(self, keep: bool = False) -> Randomness | None:
-        return SampleSeeds(keep) if self._loader.reseed == "sample" else None
+        return SampleSeeds(keep) if self.sets_generators else None
 
     def _style(self) -> Style:
         parts = self._loader

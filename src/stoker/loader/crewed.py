@@ -28,7 +28,6 @@ from stoker.loader.keys import Draw
 from stoker.loader.passes import BatchIterator
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
-from stoker.loader.trace import Trace
 from stoker.order import sample_key
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ class CrewedIterator(BatchIterator):
 
     def close(self) -> None:
         """Let the workers go. Batches that were handed over stay valid."""
+        super().close()
         self._sequence.clear()
         self._exhausted = True
         self._close()
@@ -57,16 +57,13 @@ class CrewedIterator(BatchIterator):
     def _workers(self) -> list[Any]:
         return getattr(self._crew, "workers", [])
 
-    def shape(self) -> dict[str, int]:
-        ready = sum(self._orders[number].complete for number in self._sequence)
-        return {**super().shape(), "ready": ready, "restarts": getattr(self._crew, "restarts", 0)}
-
     def _start(self) -> None:
         """Start whoever loads, with slots of their own."""
-        self._delivery = Delivery(self._pool)
+        self._maker: Delivery = Delivery(self._pool)
         self._orders: dict[int, Order] = {}
         self._window = self._assembly.window()
         self._crew = self._assembly.crew(self._pool.arena, self._base_seed or 0, self._progress.place)
+        self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, self._crew.close)
         crew = self._crew
         self._pool.own_pids = lambda: [worker.pid for worker in getattr(crew, "workers", ())]
@@ -126,7 +123,10 @@ class CrewedIterator(BatchIterator):
         """Take in what has been finished since the last batch; if that is everything, there is room to look further."""
         for report in self._crew.collect():
             self._note(report)
-        if all(self._orders[number].complete for number in self._sequence):
+        self._count.ready = sum([self._orders[number].complete for number in self._sequence])
+        if self._trace is not None:
+            self._trace.ready(self._count.asked_ns, self._count.ready)
+        if self._count.ready == len(self._sequence):
             self._window.all_were_ready()
 
     def _pop_complete(self) -> Order | None:
@@ -155,8 +155,10 @@ class CrewedIterator(BatchIterator):
         try:
             reports = self._crew.wait(self._timeout_s)
         except RuntimeError:
+            self._note_restarts()
             self.close()
             raise
+        self._note_restarts()
         if not reports:
             raise WorkerTimeout(
                 f"DataLoader timed out after {self._timeout_s} seconds: {len(self._sequence)} batches are under way "
@@ -166,12 +168,21 @@ class CrewedIterator(BatchIterator):
         for report in reports:
             self._note(report)
 
+    def _note_restarts(self) -> None:
+        restarts = getattr(self._crew, "restarts", 0)
+        if restarts != self._restarts:
+            self._count.restarts += restarts - self._restarts
+            if self._trace is not None:
+                self._trace.restarted(self._clock(), restarts - self._restarts)
+            self._restarts = restarts
+
     def _note(self, report: Report) -> None:
-        self._tally.busy(report.worker, report.busy_ns)
-        if self._trace is not None:
-            self._write_down(report, self._trace)
-        self._delivery.note(report.payload)
+        self._count.heard(report)
+        self._maker.note(report.payload)
         order = self._orders.get(report.order)
+        if self._trace is not None:
+            pid = self._workers[report.worker].pid if self._workers else None
+            self._trace.load(report, pid, order.batch if order is not None else None)
         if order is None:
             return
         order.rows_left -= report.stop - report.start if order.ask is Ask.ROWS else order.rows_left
@@ -191,11 +202,6 @@ class CrewedIterator(BatchIterator):
         order.cancelled |= report.answer is Answer.CANCELLED
         if order.complete:
             self._completed(order)
-
-    def _write_down(self, report: Report, trace: Trace) -> None:
-        pid = self._workers[report.worker].pid if self._workers else os.getpid()
-        what = {"order": report.order, "rows": f"{report.start}-{report.stop}", "answer": report.answer.name}
-        trace.load(report.worker, pid, report.lane, report.began_ns, report.busy_ns, what)
 
     def _note_done(self, order: Order, report: Report) -> None:
         payload = report.payload
@@ -233,7 +239,7 @@ class CrewedIterator(BatchIterator):
         failed, order.failed = sorted(order.failed, key=lambda entry: entry[0]), []
         action = self._failures.policy.action
         order.recorded += [
-            (_key(order, row), order.position + row, worker if self._workers else None, error)
+            (_key(order, row), self._position(order, row), worker if self._workers else None, error)
             for row, worker, error in failed
         ]
         if action == "raise":
@@ -263,8 +269,12 @@ class CrewedIterator(BatchIterator):
 
     def _reserve(self, order: Order, row: int, attempt: int) -> Any:
         note = self._epoch_note
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, order.position + row) ^ sample_key(0, attempt, row)
+        position = self._position(order, row)
+        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
         return self._keys.reserve(chance, order.asked) if self._keys is not None else None
+
+    def _position(self, order: Order, row: int) -> int:
+        return self._epoch_note.position(order.position + row)
 
     def _shorten(self, order: Order, rows: set[int]) -> None:
         """Leave rows out of a batch; one that loses all of them is passed over."""
@@ -308,6 +318,8 @@ class CrewedIterator(BatchIterator):
             self._failures.record(key, self._epoch_note.epoch, position, error, worker)
 
     def _hand_over(self, order: Order) -> Any:
+        if self._trace is not None:
+            self._trace.taken(order, self._clock())
         try:
             self._record(order)
         except TooManyFailures as error:
@@ -318,12 +330,13 @@ class CrewedIterator(BatchIterator):
             self._fill()
             cause = order.error[1]
             raise cause.to_exception() if isinstance(cause, RemoteError) else cause
+        if self._steps is not None:
+            self._steps.told(order.batch, order.rows, order.worker)
         try:
-            batch = self._delivery.build(order)
+            batch = self._maker.build(order)
         finally:
             self._progress.handed_over(order)
             self._failures.seen += order.rows
-            self._tally.loaded(order.rows, order.size_bytes)
             self._window.measured(order.size_bytes)
             self._fill()
         return batch

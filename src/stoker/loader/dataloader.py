@@ -19,27 +19,29 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 from stoker.batches import has_state
 from stoker.contracts import Failure, OnError, Workers
+from stoker.device import Lookahead
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
+from stoker.loader.epochs import Epochs, listen
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
-from stoker.loader.passes import BatchIterator
+from stoker.loader.planned import Asked, Planned, read_plan, sampler_name
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
-from stoker.loader.stats import Stats, Tally
-from stoker.loader.trace import Trace
 from stoker.loader.tuned import Arguments, decided_by
+from stoker.loader.watched import Watched
 from stoker.order import Order
 from stoker.order.mix import part_length
+from stoker.plan import BatchPlan, Tail
 from stoker.sources.fetch import is_async
 
 T = TypeVar("T", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[T]):
+class DataLoader(Watched, torch.utils.data.DataLoader[T]):
     """Put this where `torch.utils.data.DataLoader` stands.
 
     The arguments are torch's. Beside them:
@@ -52,6 +54,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
+    plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
+                 last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
+    device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
     tuned        a file that `stoker tune` wrote: batch_size, workers and prefetch_factor are what it says
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
@@ -86,6 +91,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
+        plan: BatchPlan | None = None,
+        tail: Tail | None = None,
+        device: torch.device | str | int | None = None,
         tuned: str | os.PathLike[str] | None = None,
     ) -> None:
         if tuned is not None:
@@ -96,12 +104,23 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         _check_dataset(dataset, chosen, shuffle)
         _check_reseed(reseed, chosen, dataset)
         _check_faults(read_policy(on_error), chosen, dataset)
+        planned: Planned | None = None
+        if plan is not None or tail is not None:
+            asked = Asked(dataset, batch_size, sampler, batch_sampler, collate_fn, drop_last, shard, uneven)
+            planned, asked = read_plan(plan, tail, asked, read_policy(on_error))
+            batch_size, batch_sampler = asked.batch_size, asked.batch_sampler
+            drop_last, shard = asked.drop_last, asked.shard
+        if shuffle is False and not _is_plain(None, sampler, batch_sampler):
+            order = shard = uneven = None  # a trainer made this loader anew, with a sampler of its own choice
         if order is not None or shard is not None or (seed is not None and _is_plain(dataset, sampler, batch_sampler)):
             _check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
             chosen_order = choose_order(order, bool(shuffle), seed or 0, _length(dataset))
             last = uneven or ("drop" if drop_last else "pad")
-            sampler = OrderPlan(chosen_order, batch_size or 1, choose_shard(shard), last)
             _check_length(chosen_order, dataset)
+            if planned is not None:
+                sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
+            else:
+                sampler = OrderPlan(chosen_order, batch_size or 1, None if shard is None else choose_shard(shard), last)
             shuffle, drop_last = None, False
         elif uneven is not None:
             raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
@@ -124,32 +143,41 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        self._planned = planned
+        if planned is not None and batch_sampler is None and not planned.is_stream:
+            planned.check_enough(self.sampler)
+        self.plan, self.tail, self.tuned = plan, tail, tuned
         self.workers, self.seed, self.reseed = chosen, seed, reseed
         self.order, self.shard, self.uneven = order, shard, uneven
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error = on_error
+        self.device = device
+        self._lookahead = None if device is None else Lookahead(device)
         self._failures = Failures(read_policy(on_error))
-        self._tally = Tally()
-        self._trace: Trace | None = None
-        self._latest: weakref.ref[BatchIterator] | None = None
+        self._watch()
         self._progress: Progress | None = None
+        self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
+        listen(self.sampler, self._epochs)
+        # Two questions of accelerate's: is the loader sharded already, and does it keep a state to be saved?
+        self._is_accelerate_prepared = self.use_stateful_dataloader = isinstance(self.sampler, OrderPlan)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if _threads_only(chosen):
             self.prefetch_factor = prefetch_factor
 
-    def stats(self) -> Stats:
-        """Where the time went so far, over all passes; `print(loader.stats())` is a readable block."""
-        latest = self._latest() if self._latest is not None else None
-        shape = latest.shape() if latest is not None else {"slots": 0, "slots_leased": 0, "ready": 0, "restarts": 0}
-        crew = latest._workers if latest is not None else ()
-        return self._tally.stats(crew, self.workers.lanes, failures=len(self._failures.listed), **shape)
+    def __len__(self) -> int:
+        """Batches of an epoch; with a plan, its steps."""
+        batches = super().__len__()
+        if self._planned is None:
+            return batches
+        if self._planned.is_stream:  # torch has just noted the dataset's length
+            return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
+        return self._planned.steps_of(batches)
 
-    def trace(self, path: str) -> Trace:
-        """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
-        trace: Trace = Trace(path)
-        self._trace = trace
-        return trace
+    def __iter__(self) -> Any:
+        if self._lookahead is None:
+            return super().__iter__()
+        return self._lookahead.begin(super().__iter__, self._state_of_loading, self.persistent_workers)
 
     @property
     def failures(self) -> list[Failure]:
@@ -158,11 +186,21 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        ahead = self._lookahead.state() if self._lookahead is not None else None
+        return self._state_of_loading() if ahead is None else ahead
+
+    def _state_of_loading(self) -> dict[str, Any]:
+        """The same, where nobody reads ahead of the training loop."""
         if _threads_only(self.workers) and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
                 "Use worker processes, or lanes=1."
             )
+        state = self._state()
+        failures = self._failures.state()
+        return {**state, "failures": failures} if failures else state
+
+    def _state(self) -> dict[str, Any]:
         if self._place is not None:
             return self._place.to_state()
         if self._progress is not None and not self._progress.finished:
@@ -177,10 +215,24 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         plan = self.sampler if isinstance(self.sampler, OrderPlan) else None
         check_step(place, plan.per_step if plan is not None else None)
         self._check_parts(place)
+        if self._lookahead is not None:
+            self._lookahead.forget(self._iterator is not None)
         if self._iterator is not None:  # persistent workers stand somewhere else
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._iterator = None
+        self._failures.resume(place.failures)
+        place.failures = {}  # counted there from now on
+        self._go_to(place)
+        self._epochs.news, self._epochs.current = None, place.told
+
+    def _go_to(self, place: Place) -> None:
+        """Let the next pass begin there."""
         self._place, self._is_loaded = place, True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
+        anew = None if self.device is None else Lookahead(self.device)
+        return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place")), "_lookahead": anew}
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""
@@ -207,13 +259,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         place, self._place = self._place, None
         if place is None:
             place = self._described(self._progress.place.epoch + 1 if self._progress is not None else 0)
+        news = self._epochs.heed()
+        if self._is_loaded and news is not None and not place.is_in(news):
+            place = self._described(news)
         if not self._is_loaded:
             place.sampler = None  # the sampler stands where it stands
-            if isinstance(self.sampler, OrderPlan) and self.sampler.was_told:
-                place.epoch = self.sampler.epoch  # a trainer has called set_epoch
+            place.epoch = place.epoch if news is None else news
+        place.told = place.told if self._epochs.current is None else self._epochs.current
         self._is_loaded = False
         if isinstance(self.sampler, OrderPlan):
-            self.sampler.begin(place.epoch)
+            self.sampler.epoch = place.epoch
         return place
 
     def _draw_ahead(self) -> Place:
@@ -240,7 +295,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             order = json.loads(json.dumps(order, default=int))  # NumPy's numbers become Python's
         else:  # torch's samplers: at least their kind has to be the same
             own = self.batch_size is None and self.batch_sampler is not None
-            order = {"sampler": type(self.batch_sampler if own else self.sampler).__name__}
+            order = {"sampler": sampler_name(self.batch_sampler if own else self.sampler)}
         return Place(epoch=epoch, data=data, order=order)
 
     def _get_iterator(self) -> Any:

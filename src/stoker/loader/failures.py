@@ -1,8 +1,8 @@
 """Samples that could not be loaded: what is done about them, and what is remembered.
 
-    raise   the batch's turn comes, and the first error of its rows is raised, as torch's loader does skip    the row
-    is filled with another sample of the same order, chosen by (seed, epoch, position, attempt): the same
-            one in every run, and after a resume, because nothing else goes into the choice
+    raise   the batch's turn comes, and the first error of its rows is raised, as torch's loader does
+    skip    the row is filled with another sample of the same order, chosen by (seed, epoch, position, attempt): the
+            same one in every run, and after a resume, because nothing else goes into the choice
     drop    the row is left out, and the batch is shorter
 
 Every failure is remembered with its traceback (`loader.failures`), and written to a file as it happens if wanted. Past
@@ -39,7 +39,19 @@ class Failures:
         self.policy = policy
         self.listed: list[Failure] = []
         self._before = 0  # failures of earlier epochs
+        self._forgotten = 0  # failures before a resume: their number counts, and the file has the rest
         self.seen = 0  # samples handed over so far, for a budget that is a share
+
+    def state(self) -> dict[str, int]:
+        """What a budget needs to know after a resume; nothing, while nothing has failed."""
+        count = self._forgotten + len(self.listed)
+        return {"count": count, "seen": self.seen} if count else {}
+
+    def resume(self, state: dict[str, int]) -> None:
+        """Go on counting where the state was saved."""
+        self.listed.clear()
+        self._before = 0
+        self._forgotten, self.seen = state.get("count", 0), state.get("seen", 0)
 
     def begin_epoch(self) -> None:
         self._before = len(self.listed)
@@ -59,23 +71,24 @@ class Failures:
         self._check_budget()
 
     def _check_budget(self) -> None:
-        budget, count = self.policy.budget, len(self.listed)
+        budget, count = self.policy.budget, self._forgotten + len(self.listed)
         if budget is None or self.policy.action == "raise":
             return
         allowed = budget if isinstance(budget, int) else budget * max(self.seen, 1)
         # A share of few samples says nothing yet: two failures may come before the first hundred samples.
         if count > (allowed if isinstance(budget, int) else allowed + 2):
-            raise TooManyFailures(_too_many(self.listed, budget), failures=list(self.listed))
+            raise TooManyFailures(_too_many(self.listed, budget, self._forgotten), failures=list(self.listed))
 
 
-def _too_many(failures: list[Failure], budget: int | float | str) -> str:
+def _too_many(failures: list[Failure], budget: int | float | str, forgotten: int = 0) -> str:
     allowed = f"{budget:.2%} of the samples" if isinstance(budget, float) else str(budget)
     rows = "\n".join(
         f"  sample {f.index} (epoch {f.epoch}, position {f.position}): {f.error}" for f in failures[-_SHOWN:]
     )
-    more = f"\n  and {len(failures) - _SHOWN} before these" if len(failures) > _SHOWN else ""
+    hidden = max(0, len(failures) - _SHOWN) + forgotten
+    more = f"\n  and {hidden} before these" if hidden else ""
     return (
-        f"{len(failures)} samples could not be loaded, and the budget allows {allowed}:\n{rows}{more}\n"
+        f"{len(failures) + forgotten} samples could not be loaded, and the budget allows {allowed}:\n{rows}{more}\n"
         "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.batches import DROPPED, has_state
+from stoker.batches import DROPPED, InlineBatches, has_state
 from stoker.contracts import Run
 from stoker.errors import StateError
 from stoker.loader.failures import MOST_RESERVES
@@ -16,7 +16,7 @@ class InlineIterator(BatchIterator):
     """A pass whose batches are made where they are asked for."""
 
     def _start(self) -> None:
-        self._batches = self._assembly.inline(self._pool)
+        self._maker: InlineBatches = self._assembly.inline(self._pool)
         self._progress.keys = self._keys
         states = self._assembly.states(self._progress.place) or [None]
         if self._assembly.is_iterable:
@@ -26,22 +26,39 @@ class InlineIterator(BatchIterator):
             if states[0] is not None:
                 _restore(self._assembly.dataset, states[0])
 
+    def _restart(self) -> None:
+        self._start()
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        return self._assembly.sets_generators  # the training loop draws from them too
+
     def _next(self) -> Any:
         if self._keys is None:
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
             self._asked = draw.keys
-            batch = self._batches.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
+            try:
+                batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
+            finally:
+                if self._maker.retries:
+                    self._note_retries()
             self._progress.moved_on(draw.end, draw.state)
             if batch is not DROPPED:
+                if self._steps is not None:
+                    self._steps.told(self._progress.place.batches - 1, len(draw.keys), None)
                 self._failures.seen += len(draw.keys)
-                self._tally.loaded(len(draw.keys), self._batches.size_bytes)
                 return batch
+
+    def _note_retries(self) -> None:
+        self._count.retries += self._maker.retries
+        self._maker.retries = 0
 
     def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
         """What to load in the place of a bad sample; DROPPED for nothing."""
         note, policy = self._epoch_note, self._failures.policy
+        position = note.position(position)
         self._failures.record(keys[row], note.epoch, position, error, None)
         if policy.action == "raise":
             raise error.to_exception()
@@ -56,11 +73,13 @@ class InlineIterator(BatchIterator):
         if samples is None:
             raise StopIteration
         self._progress.moved_on(0, None)
-        self._tally.loaded(len(samples), 0)
+        if self._steps is not None:
+            self._steps.told(self._progress.place.batches - 1, len(samples), None)
+        self._maker.samples = len(samples)
         run = Run(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:
-            return self._batches.of_item(samples[0], run)
-        return self._batches.of_samples(samples, run)
+            return self._maker.of_item(samples[0], run)
+        return self._maker.of_samples(samples, run)
 
 
 def _restore(dataset: Any, state: Any) -> None:

@@ -27,6 +27,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from stoker.batches import has_state, take_next
 from stoker.contracts import Keys
+from stoker.loader.epochs import epoch_of, tell_sampler
 from stoker.loader.ordered import OrderPlan
 
 log = logging.getLogger("stoker.resume")
@@ -39,7 +40,7 @@ class Draw:
     """The keys of one batch."""
 
     keys: Keys
-    position: int  # of the first one in the epoch
+    position: int  # of the first one in the epoch, or its number where a note says how to find that
     end: int  # samples of the epoch that are used up after this batch, over all ranks
     state: Any = None  # where a sampler with a state of its own stands now
 
@@ -62,6 +63,21 @@ class KeyStream(Iterator[Draw]):
         """What the same order can be drawn from again."""
         return {}
 
+    def leave(self) -> None:
+        """The stream was taken up in the middle and is left there: draw what had been drawn when it was saved."""
+
+    def begun(self) -> None:
+        """The pass has begun, and asked for batches ahead if it does that: what a sampler is told now is news."""
+
+    def epoch_moved_to(self) -> int | None:
+        """The epoch that a sampler was told since the pass has begun; None if it still is in the same one."""
+        return None
+
+    @property
+    def changes_with_epoch(self) -> bool:
+        """Whether another epoch's number makes a difference before the first draw: to the order, or to samples."""
+        return True
+
     def reserve(self, chance: int, batch: Keys) -> Any:
         """Another sample of this epoch's order, picked by a large number; None where there is none to pick."""
         return batch[chance % len(batch)] if len(batch) > 1 else None
@@ -72,8 +88,9 @@ class KeyStream(Iterator[Draw]):
 
 def key_stream(index_sampler: Any, batched: bool, start: Start) -> KeyStream:
     """The stream for what torch calls the index sampler: a batch sampler, or with batch_size=None a sampler."""
-    if isinstance(plan := getattr(index_sampler, "sampler", index_sampler), OrderPlan):
-        return OrderStream(plan, start)
+    plan = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    if isinstance(plan, OrderPlan):
+        return OrderStream(plan.fixed(), start)
     if batched and type(index_sampler) is BatchSampler:
         size, drop_last = index_sampler.batch_size, index_sampler.drop_last
         if _is_cuttable(index_sampler.sampler):
@@ -98,7 +115,7 @@ class OrderStream(KeyStream):
         positions = self._plan.positions(self._step)
         keys = self._plan.order.indices(positions, self._epoch)
         self._step += 1
-        return Draw(keys, int(positions[0]), self._plan.position_after(self._step))
+        return Draw(keys, self._plan.number_of(self._step - 1, positions), self._plan.position_after(self._step))
 
     def reserve(self, chance: int, batch: Keys) -> Any:
         position = np.array([chance % self._plan.order.n], dtype=np.int64)
@@ -141,6 +158,12 @@ class CutStream(KeyStream):
             torch.randperm(self._length, generator=self._generator)
             self._generator = None
 
+    def leave(self) -> None:
+        if self._end < 0:
+            self._begin()
+            if self._position == self._length and self._length % self._batch_size:
+                self._draw_the_last()
+
     def reserve(self, chance: int, batch: Keys) -> Any:
         position = chance % self._length
         return position if self._order is None else int(self._order[position])
@@ -164,12 +187,26 @@ class SamplerStream(KeyStream):
         self._drawn = dict(start.drawn or {})
         if "generator" in self._drawn:
             sampler.generator.set_state(_decode(self._drawn["generator"]))
+        if "epoch" in self._drawn:
+            tell_sampler(sampler, self._drawn["epoch"])
+        self._epoch = self._epoch_then = epoch_of(sampler)  # now: some draw their order when asked for an iterator
         self._iterator = self._restore(start)
 
     def drawn(self) -> dict[str, Any]:
         if not self._drawn:
-            self._drawn = draw_for(self._sampler)
+            self._drawn = {**draw_for(self._sampler), **self._epoch}
         return self._drawn
+
+    def begun(self) -> None:
+        self._epoch_then = epoch_of(self._sampler)  # some samplers count their passes themselves
+
+    def epoch_moved_to(self) -> int | None:
+        now = epoch_of(self._sampler)
+        return None if now == self._epoch_then else now.get("epoch")
+
+    @property
+    def changes_with_epoch(self) -> bool:
+        return bool(self._epoch)  # other samplers may not be walked twice
 
     def __next__(self) -> Draw:
         self.drawn()  # as it is before the first key
@@ -217,13 +254,18 @@ class SamplerStream(KeyStream):
 
 
 def draw_for(sampler: Any) -> dict[str, Any]:
-    """What an epoch of this sampler is made from: its generator as it is, or for torch's plain shuffle a new seed."""
+    """What an epoch of this sampler is made from.
+
+    Its generator as it is and the epoch that it was told, or for torch's plain shuffle a new seed.
+    """
     generator = getattr(sampler, "generator", None)
+    if isinstance(sampler, OrderPlan):
+        return {}  # its epoch is the loader's
     if isinstance(generator, torch.Generator):
-        return {"generator": _encode(generator.get_state())}
+        return {"generator": _encode(generator.get_state()), **epoch_of(sampler)}
     if type(sampler) is RandomSampler and _is_cuttable(sampler):
         return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
-    return {}
+    return epoch_of(sampler)
 
 
 def state_between_epochs(sampler: Any, last: Any) -> Any:

@@ -2,6 +2,9 @@
 
 `OrderPlan` counts as a `DistributedSampler`, because it already shards: trainers that would put their own sampler in
 place of a plain one leave it alone, and call `set_epoch` on it.
+
+Who this rank is may be known only later: trainers are handed a loader first and start their ranks afterwards. So unless
+`shard` was given, it is looked up whenever it matters, and a pass keeps to what it found when it began.
 """
 
 from __future__ import annotations
@@ -13,22 +16,50 @@ from typing import Any
 import torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 
-from stoker.order import LastStep, Order, Sequential, Shard, Shuffle, check_division, rank_positions, steps_per_epoch
+from stoker.loader.epochs import Epochs
+from stoker.order import LastStep, Order, Sequential, Shard, Shuffle, rank_positions, steps_per_epoch
 from stoker.order.permutation import Numbers
 
 
 class OrderPlan(DistributedSampler[Any]):
     """An order, cut into steps over all ranks, and this rank's part of them."""
 
-    def __init__(self, order: Order, batch_size: int, shard: Shard, last: LastStep) -> None:
+    def __init__(self, order: Order, batch_size: int, shard: Shard | None, last: LastStep) -> None:
         # DistributedSampler's own constructor asks torch.distributed for ranks, which need not exist.
-        self.order, self.shard, self.last = order, shard, last
-        self.per_step = batch_size * shard.world
-        check_division(self.per_step, shard.world)
-        self.steps = steps_per_epoch(order.n, self.per_step, shard.world, last)
-        self.epoch, self.was_told = 0, False
-        # Names that code written for DistributedSampler reads.
-        self.num_replicas, self.rank, self.drop_last = shard.world, shard.rank, last == "drop"
+        self.order, self.last, self.batch_size = order, last, batch_size
+        self.given_shard = shard
+        self.epoch = 0
+        self.epochs = Epochs()
+        self.drop_last = last == "drop"
+        steps_per_epoch(order.n, self.per_step, self.shard.world, last)  # refuses what cannot be shared
+
+    @property
+    def shard(self) -> Shard:
+        """This rank, and how many there are."""
+        return choose_shard(self.given_shard)
+
+    @property
+    def per_step(self) -> int:
+        """Samples that all ranks take together in a step."""
+        return self.batch_size * self.shard.world
+
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch."""
+        return steps_per_epoch(self.order.n, self.per_step, self.shard.world, self.last)
+
+    # Names that code written for DistributedSampler reads.
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        return self.shard.world
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        return self.shard.rank
+
+    def fixed(self) -> OrderPlan:
+        """The plan of a pass, whose ranks do not change any more."""
+        return OrderPlan(self.order, self.batch_size, self.shard, self.last)
 
     def __len__(self) -> int:
         """Samples of this rank in an epoch."""
@@ -42,15 +73,16 @@ class OrderPlan(DistributedSampler[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Called by trainers before an epoch; else the loader counts by itself."""
-        self.epoch, self.was_told = epoch, True
-
-    def begin(self, epoch: int) -> None:
-        """An epoch begins."""
-        self.epoch, self.was_told = epoch, False
+        self.epoch = epoch
+        self.epochs.tell(epoch)
 
     def positions(self, step: int) -> Numbers:
         """Where in the epoch the samples stand that this rank takes in a step."""
         return rank_positions(step, self.order.n, self.per_step, self.shard, self.last)
+
+    def number_of(self, step: int, positions: Numbers) -> int:
+        """What tickets call the first sample of a step: its position."""
+        return int(positions[0])
 
     def step_at(self, position: int) -> int:
         """The step that begins at a position, over all ranks."""

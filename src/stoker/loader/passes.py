@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.loader.assemble import Assembly
+from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
+from stoker.loader.loop_clock import LoopClock
 from stoker.loader.progress import Progress
+from stoker.loader.stats import Stats
+from stoker.loader.steps import steps_for
+from stoker.loader.tally import PassTally
+from stoker.loader.trace import PassTrace
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -29,24 +36,28 @@ class BatchIterator:
     """Iterates once over a loader; with persistent workers, again after each `_reset`."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        begun_ns = time.perf_counter_ns()
         self._lock = threading.Lock()
-        self._tally, self._trace = loader._tally, loader._trace
+        self._tally, self._clock = loader._tally, loader._tally.clock
+        begun_ns = self._clock()
         self._failures = loader._failures
         self._pinning = Pinning(loader.pin_memory, loader.pin_memory_device)
         self._assembly = Assembly(loader)
         self._pool = self._assembly.pool()
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
+        self._loader = weakref.ref(loader)  # which may hold this iterator
         self._begin(loader)
         self._start()
-        self._tally.begin_pass(begun_ns)
+        self._begun()
+        self._chores = Chores(loader._listeners)
+        self._begin_count(begun_ns, loader)
 
     def __iter__(self) -> BatchIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self._index_sampler)
+        batches = len(self._index_sampler)
+        return batches if self._planned is None else self._planned.steps_of(batches)
 
     def __next__(self) -> Any:
         if torch._C._autograd._profiler_enabled():
@@ -59,10 +70,43 @@ class BatchIterator:
 
     def close(self) -> None:
         """Let go whoever loads. Batches that were handed over stay valid."""
+        self._count.closed = True
+        self._chores.end()
 
-    def shape(self) -> dict[str, int]:
-        """Slots and batches as they are now, for the statistics."""
-        return {"slots": self._pool.made, "slots_leased": self._pool.leased, "ready": 0, "restarts": 0}
+    def read_ahead(self) -> LoopClock:
+        """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            raise RuntimeError("somebody reads ahead of the training loop already")
+        return loop
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        """Whether loading in a thread beside the training loop would disturb it."""
+        return False
+
+    def stats(self, latest_steps: int) -> Stats:
+        """The loader's statistics now, without a look at memory."""
+        lanes, pool = max(1, self._assembly.workers.lanes), self._pool
+        slots = {"slots": pool.made, "slots_in_use": pool.in_use, "slots_leased": pool.leased}
+        return self._tally.stats(lanes, latest_steps, failures=len(self._failures.listed), **slots)
+
+    def facts(self) -> dict[str, Any] | None:
+        """What `stoker top` shows of this loader, beside its numbers; None where it should not be shown."""
+        if torch.utils.data.get_worker_info() is not None:
+            return None
+        of = self._assembly
+        made_of = {"dataset": type(of.dataset).__name__, "batch_size": of.batch_size}
+        return {"loader": self._tally.number, **made_of, "workers": of.workers.processes, "lanes": of.workers.lanes}
+
+    def pids(self) -> list[int]:
+        """The processes that load for this one."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    _maker: InlineBatches | Delivery  # of the batches, set where a pass starts
+    _count: PassTally
+    _trace: PassTrace | None
+    _loop: LoopClock | None  # None where somebody else tells when the training loop waits
 
     # Names that code written for torch's iterators knows.
     _workers: Any = ()
@@ -72,12 +116,21 @@ class BatchIterator:
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Start the next epoch with the same workers."""
-        begun_ns = time.perf_counter_ns()
+        begun_ns = self._clock()
         with self._lock:
-            self._trace = loader._trace
             self._begin(loader)
             self._restart()
-            self._tally.begin_pass(begun_ns)
+            self._begun()
+            self._begin_count(begun_ns, loader)
+
+    def _begin_count(self, begun_ns: int, loader: DataLoader[Any]) -> None:
+        workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
+        self._count = self._tally.begin_pass(begun_ns, self, workers)
+        self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
+        self._chores.begin(self)
+        open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
+        self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
+        self._loop = LoopClock(self._count, self._trace, self._clock)
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -88,22 +141,60 @@ class BatchIterator:
         if self._base_seed is None:  # persistent workers keep the seeds they were started with
             self._base_seed = place.base_seed if place.base_seed is not None else loader._draw_base_seed()
         place.base_seed = self._base_seed
-        self._epoch_note = EpochNote(self._assembly.seed_for(self._base_seed), place.epoch, shared_seed)
+        seed = self._assembly.seed_for(self._base_seed)
+        self._epoch_note = EpochNote(seed, place.epoch, shared_seed, self._assembly.spread)
         self._progress = loader._progress = Progress(
             place,
             self._assembly.workers.processes,
             self._assembly.keeps_workers,
             self._assembly.has_states,
         )
+        self._planned = loader._planned
+        self._steps = steps_for(self._planned, loader.sampler, place)
+        if self._planned is not None and self._planned.is_stream:
+            self._progress.full_rows = self._planned.plan.combined_batch
         self._yielded = 0
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
+
+    def _heed_news(self) -> None:
+        """Before the first batch: a trainer may have said since `iter()` which epoch it is in (see `epochs`)."""
+        loader = self._loader()
+        place, keys = self._progress.place, self._keys
+        told = loader._epochs.heed() if loader is not None else None
+        moved = keys.epoch_moved_to() if keys is not None else None
+        news = moved if told is None else told
+        if loader is None or news is None:
+            return
+        if moved is None and place.is_in(news):
+            place.told = news
+        elif place.batches or (keys is not None and keys.changes_with_epoch):
+            self._begin_instead(loader, news)
+        else:
+            place.epoch = place.told = news
+
+    def _begin_instead(self, loader: DataLoader[Any], epoch: int) -> None:
+        """Leave the epoch, of which nothing was taken here, for another one."""
+        if self._progress.place.batches:  # it was resumed, and the trainer has done with it
+            if self._keys is not None:
+                self._keys.leave()
+            if not self._assembly.keeps_workers:
+                self._base_seed = None
+        clock = self._clock
+        loader._go_to(self._progress.beginning_of(loader._described(epoch), self._keys))
+        self._begin(loader)
+        self._clock = clock
+        self._restart()
+
+    def _begun(self) -> None:
+        if self._keys is not None:
+            self._keys.begun()
 
     def _start(self) -> None:
         raise NotImplementedError("each kind of pass starts those who load for it")
 
     def _restart(self) -> None:
-        raise NotImplementedError("only passes with workers are used again")
+        raise NotImplementedError("each kind of pass begins an epoch again in its own way")
 
     def _over(self) -> None:
         """The epoch has ended."""
@@ -113,23 +204,39 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            begin_ns = time.perf_counter_ns()
+            begin_ns = self._clock()
+            if begin_ns >= self._chores.due_ns or self._count.steps >= self._chores.due_step:
+                self._chores.do(self, begin_ns)
+                begin_ns = self._clock()
+            loop = self._loop
+            if loop is not None:
+                loop.asked(begin_ns)
             try:
-                batch = self._next()
-            except StopIteration:
-                self._progress.finished = True
-                self._failures.check_epoch(self._yielded)
-                self._tally.ended_ns = time.perf_counter_ns()
-                self._over()
+                if not self._yielded:
+                    self._heed_news()
+                batch = self._next() if self._steps is None else self._steps.step(self._next)
+            except BaseException as error:
+                self._broke_off(error)
                 raise
-            end_ns = time.perf_counter_ns()
-            self._tally.step(begin_ns, end_ns)
-            if self._trace is not None:
-                self._trace.wait(begin_ns, end_ns, self._yielded)
+            self._count.loaded(self._maker.samples, self._maker.size_bytes)
+            if loop is not None:
+                loop.got(self._maker.samples)
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
         return self._pinning(batch) if self._pinning.active else batch
+
+    def _broke_off(self, error: BaseException) -> None:
+        """There was no batch: an error, or the end."""
+        try:
+            if isinstance(error, StopIteration):
+                self._progress.finished = True
+                self._failures.check_epoch(self._yielded)
+                self._over()
+                self._chores.end()
+        finally:
+            if self._loop is not None:
+                self._loop.missed(error)
 
     def _warn_if_longer(self, told: int) -> None:
         if self._yielded <= told:

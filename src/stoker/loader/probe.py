@@ -52,7 +52,7 @@ def probe(dataset: Any, clock: Callable[[], float] = time.perf_counter) -> Probe
         picked, seconds, busy = _alone(dataset, length, clock)
         waited = _voluntary_switches() - switches >= len(picked) / 2
         both = _two_at_once(dataset, picked, clock)
-        size = _size(dataset[0])
+        size = sample_bytes(dataset[0])
     # A thread that lost its core to others also does not compute; one that waits has given its core away itself.
     waiting = min(1.0, max(0.0, 1.0 - busy / seconds)) if seconds > 0 and waited else 0.0
     # Two threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
@@ -92,15 +92,16 @@ def _two_at_once(dataset: Any, indices: list[int], clock: Callable[[], float]) -
     return clock() - begin
 
 
-def _size(sample: Any) -> int:
+def sample_bytes(sample: Any) -> int:
+    """The bytes of a sample's tensors and arrays; anything else counts as a number."""
     if isinstance(sample, torch.Tensor):
         return sample.numel() * sample.element_size()
     if isinstance(sample, np.ndarray):
         return sample.nbytes
     if isinstance(sample, dict):
-        return sum(map(_size, sample.values()))
+        return sum(map(sample_bytes, sample.values()))
     if isinstance(sample, tuple | list):
-        return sum(map(_size, sample))
+        return sum(map(sample_bytes, sample))
     return 8
 
 

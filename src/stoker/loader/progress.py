@@ -33,10 +33,16 @@ class Progress:
         self._processes = processes
         self._states: list[Any] = list(restored.get("states", [None] * max(1, processes)))
         self._turn: int = restored.get("turn", 0)
+        self.full_rows = (
+            0  # an iterable's batch with fewer rows is kept for the epoch's end, where all are put together
+        )
+        self._before_last: dict[int, Any] = {}  # where workers stood before such a batch
 
     def handed_over(self, order: Order) -> None:
         """A batch was given to the training loop."""
         if order.worker is not None and order.worker_state is not None:
+            if order.asked is None and order.rows < self.full_rows:
+                self._before_last.setdefault(order.worker, self._states[order.worker])
             self._states[order.worker] = order.worker_state
             self._turn = (order.worker + 1) % len(self._states)
         if order.asked is None:  # of an iterable dataset: batches of workers that have ended leave holes in the numbers
@@ -72,6 +78,9 @@ class Progress:
             place.drawn = self.keys.drawn()
         place.ahead = sorted(self._ahead)
         place.workers = self._workers()
+        if place.workers is not None and self._before_last:
+            states = [self._before_last.get(worker, state) for worker, state in enumerate(self._states)]
+            place.workers = {**place.workers, "states": states}
         return place.to_state()
 
     def surviving_workers(self) -> dict[str, Any] | None:
@@ -83,6 +92,16 @@ class Progress:
             workers["turn"] = 0
             workers["states"] = [_finished(state) for state in workers["states"]]
         return workers
+
+    def beginning_of(self, epoch: Place, keys: KeyStream | None) -> Place:
+        """Another epoch's beginning, for a pass of which nothing was taken: with whatever it has drawn already."""
+        if self.place.batches:  # an epoch that was resumed, and is over now: as between any two epochs
+            epoch.workers = self.surviving_workers()
+            return epoch
+        epoch.base_seed = self.place.base_seed
+        if keys is not None:
+            epoch.drawn = {name: value for name, value in keys.drawn().items() if name != "epoch"}
+        return epoch
 
     def _workers(self) -> dict[str, Any] | None:
         if self.items is not None:

@@ -36,7 +36,7 @@ class SampleSeeds:
 
     @staticmethod
     def _one(one: Callable[[Any], Any], key: Any, run: Run) -> Any:
-        seed_all(sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.current))
+        seed_all(sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at()))
         return one(key)
 
     @contextmanager

@@ -5,11 +5,13 @@
     batches        batches handed over in it, by this rank
     position       samples of the epoch used up, over all ranks: with arithmetic order this is the whole place
     data, order    what the samples' order depends on, to refuse another dataset, seed or order
-    drawn          for torch's samplers: the seed or generator the epoch's order was drawn from
+    told           the trainer's number of its epoch, where that is another one (see `epochs`)
+    drawn          for torch's samplers: the seed, generator or epoch that the order was drawn from
     sampler        for samplers with a state of their own: that state
     base_seed      what the workers' seeds are made from
     workers        for datasets with a state, and iterable ones: each worker's place, and whose turn it is
     ahead          with in_order=False: batches handed over out of turn
+    failures       how many samples have failed and how many were seen, for the budget of `on_error`
 
 Only the first four are always there. Broken or newer states are refused with what is wrong and what to do.
 """
@@ -28,6 +30,7 @@ VERSION = 1
 _GENERATOR = 6744  # characters of a torch generator's state, 5056 bytes, in base 64
 _COUNTS = ("epoch", "batches", "position")
 _OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    "told": int,
     "data": dict,
     "order": dict,
     "drawn": dict,
@@ -35,6 +38,8 @@ _OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "base_seed": int,
     "workers": dict,
     "ahead": list,
+    "failures": dict,
+    "joined": int,
 }
 
 
@@ -45,6 +50,7 @@ class Place:
     epoch: int = 0
     batches: int = 0
     position: int = 0
+    told: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
     order: dict[str, Any] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
@@ -52,16 +58,24 @@ class Place:
     base_seed: int | None = None
     workers: dict[str, Any] | None = None
     ahead: list[int] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    joined: int | None = None  # steps of a plan that were made of the ends of an iterable's workers
 
     def start(self) -> Start:
         """Where the stream of keys begins."""
         return Start(self.epoch, self.position, self.batches, self.drawn or None, self.sampler)
+
+    def is_in(self, epoch: int) -> bool:
+        """Whether the place is in what a trainer calls this epoch."""
+        return epoch == (self.epoch if self.told is None else self.told)
 
     def to_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"stoker_state": VERSION}
         state.update({name: getattr(self, name) for name in _COUNTS})
         for name in _OPTIONAL:
             value = getattr(self, name)
+            if name == "told" and value == self.epoch:
+                continue
             if value is not None and value not in ({}, []):
                 state[name] = copy.deepcopy(value)
         return state
@@ -147,16 +161,19 @@ def _check_parts(place: Place) -> None:
     """Refuse values that no loader writes, before anything is done with them."""
     problems = {
         "epoch": place.epoch >= 2**63,
+        "told": place.told is not None and not (type(place.told) is int and 0 <= place.told < 2**63),
         "base_seed": place.base_seed is not None and not 0 <= place.base_seed < 2**63,
         "drawn": not _is_drawn(place.drawn),
         "sampler": place.sampler is not None
         and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
         "workers": place.workers is not None and not _is_workers(place.workers),
+        "joined": place.joined is not None and (type(place.joined) is not int or place.joined < 0),
         "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
         "data": not isinstance(place.data.get("length"), int | None),
         "order": not isinstance(place.order.get("samples"), int | None)
         or not isinstance(place.order.get("per_step"), int | None),
         "position": place.position > (_end_of_epoch(place) or place.position),
+        "failures": not all(type(place.failures.get(name, 0)) is int for name in ("count", "seen")),
     }
     for name, is_wrong in problems.items():
         if is_wrong:
@@ -174,16 +191,15 @@ def _end_of_epoch(place: Place) -> int | None:
     return end if isinstance(end, int) else None
 
 
-def _is_sampler(sampler: dict[str, Any]) -> bool:
-    return {"of", "state"} <= set(sampler) <= {"of", "state", "ended"} and sampler["of"] in ("iterator", "sampler")
-
-
 def _is_drawn(drawn: dict[str, Any]) -> bool:
     if not drawn:
         return True
     if set(drawn) == {"seed"}:
         return type(drawn["seed"]) is int and -(2**63) <= drawn["seed"] < 2**64
-    return set(drawn) == {"generator"} and isinstance(drawn["generator"], str) and len(drawn["generator"]) == _GENERATOR
+    if "epoch" in drawn and not (type(drawn["epoch"]) is int and 0 <= drawn["epoch"] < 2**63):
+        return False
+    generator = drawn.get("generator", "A" * _GENERATOR)
+    return set(drawn) <= {"generator", "epoch"} and isinstance(generator, str) and len(generator) == _GENERATOR
 
 
 def _is_workers(workers: dict[str, Any]) -> bool:

@@ -1,143 +1,117 @@
-"""Always-on statistics of a loader: where the time went, at a cost that cannot be seen.
+"""The statistics of a loader, as it hands them out: numbers, what follows from them, and a block to read.
 
-A step costs two looks at a clock and a few additions. Everything that takes longer, like asking the kernel for memory,
-happens when somebody asks for the numbers.
+The training loop's time has two parts: waiting (for workers to start, for each batch, for the pass to end) and
+everything else, which is the model. `wait_share` is the first of the two over both; what the loader does in the
+background costs nothing until it shows there. Times count only while a pass is under way: what happens between two
+epochs is nobody's wait.
+
+Counts and times are those of all passes so far; `later.since(earlier)` is what happened between two looks.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
-
-_KEPT_WAITS = 4096  # quantiles are those of the latest steps
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a loader has seen so far. Times in seconds; waits are what the training loop waited for batches."""
+    """What a loader has seen so far. Times in seconds."""
 
     steps: int
     samples: int
-    size_bytes: int
-    seconds: float  # from the beginning of the first pass to now, or to the end of the last pass
-    wait_s: float
-    wait_quantiles_s: dict[str, float]  # median, p90, p99 and the longest of the latest steps
-    start_up_s: float  # until whoever loads was started, in the latest pass
-    first_batch_s: float  # from then to the first batch
-    busy: tuple[float, ...]  # share of the time that each worker's lanes were loading
-    slots: int
-    slots_leased: int
-    ready: int  # batches finished and not yet taken
-    failures: int
-    restarts: int
-    peak_bytes: int  # proportional set size over all processes, the largest of all looks
+    size_bytes: int  # of the tensors and arrays in the batches
+    seconds: float  # all passes together, each from `iter(loader)` to its end, its last batch if it was left, or now
+    wait_s: float  # what the training loop waited: starts of passes, batches, ends of passes
+    wait_quantiles_s: dict[str, float]  # median, p90, p99 and the longest wait for a batch, of the latest 4096 steps
+    start_up_s: float  # of the wait for the latest pass's first batch: until somebody began to load it
+    first_batch_s: float  # the rest of that wait
+    busy_s: tuple[float, ...]  # for each worker, the seconds its lanes were loading, added up
+    lanes: int  # of each worker
+    slots: int  # that exist now
+    slots_in_use: int  # being filled, waiting to be taken, or held by batches
+    slots_leased: int  # held by batches that the training loop still has
+    ready: int  # queue depth: batches that were finished when the training loop last asked for one
+    failures: int  # samples that could not be loaded
+    retries: int  # tries of a sample beyond its first
+    restarts: int  # workers that were started in the place of others
+    peak_bytes: int  # proportional set size of all processes, the largest of all looks
 
     @property
     def samples_per_s(self) -> float:
-        return self.samples / self.seconds if self.seconds > 0 else 0.0
+        return self._per_s(self.samples)
 
     @property
     def bytes_per_s(self) -> float:
-        return self.size_bytes / self.seconds if self.seconds > 0 else 0.0
+        return self._per_s(self.size_bytes)
 
     @property
     def wait_share(self) -> float:
-        return self.wait_s / self.seconds if self.seconds > 0 else 0.0
+        """The share of the time that the training loop waited, 0 to 1."""
+        return self._per_s(self.wait_s)
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """For each worker, the share of the time that its lanes were loading; empty where batches are made inline."""
+        return tuple(self._per_s(seconds) / self.lanes for seconds in self.busy_s)
+
+    def _per_s(self, amount: float) -> float:
+        return amount / self.seconds if self.seconds > 0 else 0.0
+
+    def since(self, earlier: Stats) -> Stats:
+        """What happened after `earlier`; what is no count or sum (quantiles, slots, the peak) stays as it is now."""
+        before = (*earlier.busy_s, *[0.0] * len(self.busy_s))
+        return replace(
+            self,
+            **{name: getattr(self, name) - getattr(earlier, name) for name in _SUMS},
+            busy_s=tuple(now - then for now, then in zip(self.busy_s, before, strict=False)),
+        )
+
+    def as_dict(self, prefix: str = "stoker/") -> dict[str, float]:
+        """Names to numbers, flat, the way loggers take them."""
+        values: dict[str, float] = {name: getattr(self, name) for name in _LOGGED}
+        values |= {f"wait_{name}_s": value for name, value in self.wait_quantiles_s.items()}
+        values |= {f"busy_worker_{number}": share for number, share in enumerate(self.busy)}
+        return {prefix + name: value for name, value in values.items()}
 
     def __str__(self) -> str:
         quantiles = ", ".join(f"{name} {duration(value)}" for name, value in self.wait_quantiles_s.items())
-        busy = ", ".join(f"{share:.0%}" for share in self.busy) or "inline"
-        return "\n".join(
-            (
-                f"steps        {self.steps:,} ({self.samples:,} samples, {self.size_bytes / 1e6:,.1f} MB)",
-                f"throughput   {self.samples_per_s:,.0f} samples/s, {self.bytes_per_s / 1e6:,.1f} MB/s",
-                f"waiting      {self.wait_s:.3f} s of {self.seconds:.3f} s ({self.wait_share:.0%}); {quantiles}",
-                f"first batch  {duration(self.start_up_s)} starting + {duration(self.first_batch_s)} loading",
-                f"workers      busy {busy}; {self.restarts} restarts, {self.failures} failed samples",
-                f"memory       {self.slots} slots, {self.slots_leased} held by batches, {self.ready} ready; "
-                f"peak {self.peak_bytes / 1e6:,.1f} MB",
-            )
-        )
+        busy = ", ".join(f"{share:.0%}" for share in self.busy)
+        rows = {
+            "steps": f"{self.steps:,} ({self.samples:,} samples, {self.size_bytes / 1e6:,.1f} MB)",
+            "throughput": f"{self.samples_per_s:,.0f} samples/s, {self.bytes_per_s / 1e6:,.1f} MB/s",
+            "waiting": f"{self.wait_s:.3f} s of {self.seconds:.3f} s ({self.wait_share:.0%})",
+            "per batch": quantiles or "no batch yet",
+            "first batch": f"{duration(self.start_up_s)} starting + {duration(self.first_batch_s)} loading",
+            "workers": (f"busy {busy}" if busy else "none, inline") + f"; {self.restarts} restarts",
+            "faults": f"{self.failures} samples failed, {self.retries} retries",
+            "slots": f"{self.slots}, {self.slots_in_use} in use, {self.slots_leased} held by batches; "
+            f"{self.ready} batches ready",
+            "memory": f"peak {self.peak_bytes / 1e6:,.1f} MB",
+        }
+        return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 
 
-@dataclass
-class Tally:
-    """Counts as a loader goes along; one for all its passes."""
-
-    steps: int = 0
-    samples: int = 0
-    size_bytes: int = 0
-    wait_ns: int = 0
-    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_WAITS))
-    busy_ns: dict[int, int] = field(default_factory=dict)
-    begun_ns: int = 0
-    ended_ns: int = 0
-    start_up_ns: int = 0
-    first_batch_ns: int = 0
-    peak_bytes: int = 0
-
-    def begin_pass(self, begun_ns: int) -> None:
-        """A pass begins; the time until it can load is its start-up."""
-        now = time.perf_counter_ns()
-        self.begun_ns = self.begun_ns or begun_ns
-        self.start_up_ns, self.first_batch_ns, self.ended_ns = now - begun_ns, 0, 0
-
-    def step(self, begin_ns: int, end_ns: int) -> None:
-        """The training loop asked for a batch, and got it."""
-        wait = end_ns - begin_ns
-        self.steps += 1
-        self.wait_ns += wait
-        self.waits_ns.append(wait)
-        if not self.first_batch_ns:
-            self.first_batch_ns = wait
-
-    def loaded(self, samples: int, size_bytes: int) -> None:
-        self.samples += samples
-        self.size_bytes += size_bytes
-
-    def busy(self, worker: int, busy_ns: int) -> None:
-        self.busy_ns[worker] = self.busy_ns.get(worker, 0) + busy_ns
-
-    def stats(self, crew: Any, lanes: int, **more: int) -> Stats:
-        """The numbers now."""
-        seconds = ((self.ended_ns or time.perf_counter_ns()) - self.begun_ns) / 1e9 if self.begun_ns else 0.0
-        self.peak_bytes = max(self.peak_bytes, _proportional_bytes([worker.pid for worker in crew]))
-        return Stats(
-            steps=self.steps,
-            samples=self.samples,
-            size_bytes=self.size_bytes,
-            seconds=seconds,
-            wait_s=self.wait_ns / 1e9,
-            wait_quantiles_s=_quantiles(sorted(self.waits_ns)),
-            start_up_s=self.start_up_ns / 1e9,
-            first_batch_s=self.first_batch_ns / 1e9,
-            busy=tuple(self.busy_ns[worker] / 1e9 / seconds / max(1, lanes) for worker in sorted(self.busy_ns)),
-            peak_bytes=self.peak_bytes,
-            **more,
-        )
-
-
-def _quantiles(ordered: list[int]) -> dict[str, float]:
-    if not ordered:
-        return {}
-    places = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
-    return {name: ordered[round(share * (len(ordered) - 1))] / 1e9 for name, share in places.items()}
-
-
-def _proportional_bytes(pids: list[int]) -> int:
-    """Memory of this process and its workers, pages that several share counted once in all."""
-    import psutil
-
-    total = 0
-    for pid in (None, *pids):
-        try:
-            info = psutil.Process(pid).memory_full_info()
-        except psutil.Error:
-            continue  # it has ended meanwhile
-        total += getattr(info, "pss", info.rss)
-    return total
+_SUMS = ("steps", "samples", "size_bytes", "seconds", "wait_s", "failures", "retries", "restarts")
+_LOGGED = (
+    "steps",
+    "samples",
+    "size_bytes",
+    "seconds",
+    "samples_per_s",
+    "bytes_per_s",
+    "wait_s",
+    "wait_share",
+    "start_up_s",
+    "first_batch_s",
+    "slots",
+    "slots_in_use",
+    "slots_leased",
+    "ready",
+    "failures",
+    "retries",
+    "restarts",
+    "peak_bytes",
+)
 
 
 def duration(seconds: float) -> str:

@@ -15,7 +15,9 @@ A number in a table or in the documentation is the end of a short chain, and eac
     groups           repeats of a setting put together               (judging settings)
     tuning           the best setting, in few trials                 (finding it)
     rebuild          a loader again, with other arguments            (trying changes)
+    diagnosis        where a training loop's time goes               (what to change)
     blame            whose line raised                               (when it fails)
+    running          loaders at work on this machine now             (for `stoker top`)
 
 Nothing here knows a particular loader: whatever can be iterated can be timed, so that Stoker and its peers are
 measured by the same code. Nothing here imports torch or Pillow before it is needed.
@@ -26,6 +28,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from stoker.measure.diagnosis import Cause, Diagnosis, diagnose
 from stoker.measure.groups import Group, group
 from stoker.measure.plan import Plan
 from stoker.measure.records import CaseRecord, Finding, Record, load_record, save_record
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Aim",
     "CaseRecord",
+    "Cause",
+    "Diagnosis",
     "Finding",
     "Group",
     "Plan",
@@ -51,6 +56,7 @@ __all__ = [
     "Sweep",
     "Trial",
     "TrialRecord",
+    "diagnose",
     "group",
     "load_record",
     "mean",

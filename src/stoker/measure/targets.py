@@ -46,7 +46,7 @@ def resolve(text: str, options: DatasetOptions) -> Target:
     if Path(text).is_dir():
         return _folder(text)
     if ":" in text:
-        return judge(text, _call(text))
+        return judge(text, call(text))
     close = difflib.get_close_matches(text, BUILT_IN, n=1)
     raise TargetError(
         f"{text!r} is no target."
@@ -90,6 +90,25 @@ def _is_a(thing: Any, torch_class: str) -> bool:
     return data is not None and isinstance(thing, getattr(data, torch_class))
 
 
+def resolve_training(text: str) -> tuple[Any, Callable[[Any], object] | None]:
+    """The loader that `module:function` returns, and the step function if it returns one beside it."""
+    if ":" not in text:
+        raise TargetError(f"{text!r} is no module:function: write a function that returns (loader, step), or a loader.")
+    thing = call(text)
+    loader, step = thing if isinstance(thing, tuple) and len(thing) == 2 else (thing, None)
+    if step is not None and not callable(step):
+        raise TargetError(
+            f"{text} returned a {type(step).__name__} beside the loader, which cannot be called as a step."
+        )
+    target = judge(text, loader)
+    if not target.is_loader:
+        raise TargetError(
+            f"{text} returned a {type(loader).__name__}, which is a dataset: return the loader that your training "
+            "iterates, for example `return torch.utils.data.DataLoader(dataset, batch_size=32), step`."
+        )
+    return loader, step
+
+
 def _built_in(text: str, options: DatasetOptions) -> Target:
     try:
         dataset = make_dataset(DatasetSpec.parse(text), options)
@@ -107,7 +126,8 @@ def _folder(text: str) -> Target:
         raise TargetError(str(error)) from None
 
 
-def _call(text: str) -> Any:
+def call(text: str) -> Any:
+    """What `module:function` gives when it is called; TargetError if it cannot be found, or raises."""
     function = _import(text)
     try:
         return function()

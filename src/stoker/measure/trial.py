@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.plan import StepBatch
+
 Clock = Callable[[], float]
 
 
@@ -134,6 +136,8 @@ def _no_model(_batch: object) -> None:
 
 def count_samples(batch: Any) -> int:
     """How many samples a batch holds: the length of its first part that has a length; 1 for a bare value."""
+    if isinstance(batch, StepBatch):
+        batch = batch.data
     first = next(_parts(batch), None)
     shape = getattr(first, "shape", None)
     if shape is not None:
@@ -149,7 +153,9 @@ def count_bytes(batch: Any) -> int:
 
 
 def _parts(batch: Any) -> Iterator[Any]:
-    if isinstance(batch, Mapping):
+    if isinstance(batch, StepBatch):
+        yield from _parts(batch.data)
+    elif isinstance(batch, Mapping):
         for value in batch.values():
             yield from _parts(value)
     elif isinstance(batch, list | tuple):

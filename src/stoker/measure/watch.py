@@ -42,7 +42,7 @@ class Watch:
         begun_at = time.perf_counter()
         processes = list(tree(self._root))
         self.seen.update(processes)
-        total = sum(_pss(process) for process in processes) + _shared_part(self._self)
+        total = sum(proportional_bytes(process) for process in processes) + _shared_part(self._self)
         self.peak_bytes = max(self.peak_bytes, total)
         self.looks += 1
         self.pause_s = max(_LEAST_PAUSE_S, _PAUSE_PER_LOOK * (time.perf_counter() - begun_at))
@@ -70,7 +70,8 @@ def tree(root: psutil.Process) -> Iterator[psutil.Process]:
         return
 
 
-def _pss(process: psutil.Process) -> int:
+def proportional_bytes(process: psutil.Process) -> int:
+    """What a process holds, pages that n share counting 1/n each; 0 if it has ended."""
     try:
         info = process.memory_full_info()
     except psutil.Error:  # ended meanwhile, or a zombie

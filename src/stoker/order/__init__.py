@@ -6,8 +6,9 @@
 Walk it in this order. `mixer` turns a few whole numbers into chance. `permutation` makes of it a shuffle without a
 table. `protocol` says what an order can do, and each mode is one file: `sequential` (as it lies, or rotated for data
 shuffled when packed), `shuffle`, `block_shuffle`, `mix` (with `turns`, which keeps its proportions), `repeat`
-(counting in steps). `sharding` cuts an epoch into steps and steps into ranks. `randomness` gives each sample a
-generator of its own. `quality` says how good an order is and what it costs to read.
+(counting in steps), `leftovers` (what one epoch dropped begins the next). `sharding` cuts an epoch into steps and steps
+into ranks, `spread` where a rank's rows are no neighbours. `randomness` gives each sample a generator of its own.
+`quality` says how good an order is and what it costs to read.
 
 Because nothing here remembers anything, the place of a run in its data is a seed, an epoch and a step. That is the
 whole of a checkpoint, it fits any number of ranks, and finding the place again takes microseconds. In return the
@@ -17,6 +18,7 @@ functions are pinned: a golden file holds their values, and a change to one woul
 from __future__ import annotations
 
 from stoker.order.block_shuffle import BlockShuffle
+from stoker.order.leftovers import LeftoversFirst
 from stoker.order.mix import Mix
 from stoker.order.mixer import Key, Purpose
 from stoker.order.permutation import permute, unpermute
@@ -34,11 +36,13 @@ from stoker.order.sharding import (
     steps_per_epoch,
 )
 from stoker.order.shuffle import Shuffle
+from stoker.order.spread import Spread
 
 __all__ = [
     "BlockShuffle",
     "Key",
     "LastStep",
+    "LeftoversFirst",
     "Mix",
     "Order",
     "PreShuffled",
@@ -49,6 +53,7 @@ __all__ = [
     "Shard",
     "Shuffle",
     "ShuffleQuality",
+    "Spread",
     "check_division",
     "generator_for",
     "generator_from",

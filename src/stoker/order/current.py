@@ -18,10 +18,10 @@ def rng(offset: int = 0) -> np.random.Generator:
     run = CURRENT_RUN.get()
     if run is None:
         return np.random.default_rng()
-    return generator_for(run.note.seed & (2**64 - 1), run.note.epoch, run.current + offset)
+    return generator_for(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at(offset))
 
 
 def current_key(offset: int = 0) -> int | None:
     """The 128-bit key of the sample at hand; None outside a loader."""
     run = CURRENT_RUN.get()
-    return None if run is None else sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.current + offset)
+    return None if run is None else sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at(offset))

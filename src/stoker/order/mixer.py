@@ -37,6 +37,7 @@ class Purpose(enum.IntEnum):
     WINDOW = 3
     ROTATION = 4
     SAMPLE = 5
+    LEFTOVERS = 6
 
 
 class Key(NamedTuple):

@@ -1,6 +1,7 @@
 """Tables, plots and pages, from saved records only.
 
     verdict   what the records say, in sentences
+    findings  a diagnosis for a terminal
     table     means ± standard deviations for a terminal
     facets    which settings share a panel, which are a line, what they are called and coloured
     plots     pictures of one number over another, with error bars   (matplotlib: PNG and SVG)

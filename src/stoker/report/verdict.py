@@ -14,7 +14,7 @@ from stoker.measure.groups import Group
 from stoker.measure.settings import AUTO, STOKER, TORCH
 from stoker.report.facets import panel_title
 
-_FREE, _HELD_UP = 0.05, 0.10
+FREE, HELD_UP = 0.05, 0.10
 _ENOUGH = 0.05  # a difference below this is not called one, however steady the repeats are
 
 
@@ -98,9 +98,9 @@ def is_equal(ours: Group, theirs: Group) -> bool:
 def _bottleneck(loader: str, group: Group) -> str:
     share = waiting_share(group)
     said = f"with {loader} {_how(group)} the model waits {share:.0%} of a step after the first"
-    if share < _FREE:
+    if share < FREE:
         return f"loading is not the bottleneck: {said}."
-    if share > _HELD_UP:
+    if share > HELD_UP:
         return f"loading is the bottleneck: {said}."
     return f"loading is on the edge of being the bottleneck: {said}."
 

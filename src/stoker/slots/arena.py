@@ -23,6 +23,7 @@ import mmap
 import os
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterable
 from multiprocessing import reduction
@@ -32,7 +33,7 @@ import numpy as np
 
 from stoker.contracts import Bytes
 from stoker.errors import SlotMemoryError
-from stoker.slots.mapping import is_mapped_by, map_shared
+from stoker.slots.mapping import is_mapped_by, map_private, map_shared
 
 GIB = 2**30
 CONTROL = 2**20
@@ -137,7 +138,8 @@ class PrivateArena:
     is_shared = False
 
     def __init__(self) -> None:
-        self._maps: dict[int, mmap.mmap] = {}
+        self._maps: dict[int, Any] = {}
+        self._mapping = threading.Lock()  # lanes that fill one batch must find one memory, not make one each
 
     def is_mapped_by_others(self, own_pids: Iterable[int]) -> bool:
         return False
@@ -147,19 +149,20 @@ class PrivateArena:
 
     def rows(self, slot: int, size_bytes: int) -> Bytes:
         """The first `size_bytes` of a slot, as an array of its own: see `Arena.rows`."""
-        mapped = self._maps.get(slot)
-        if mapped is None or len(mapped) < size_bytes:
-            mapped = self._maps[slot] = _map_private(size_bytes)
+        with self._mapping:
+            mapped = self._maps.get(slot)
+            if mapped is None or len(mapped) < size_bytes:
+                mapped = self._maps[slot] = _map_private(size_bytes)
         return np.frombuffer(mapped, np.uint8, size_bytes)
 
     def close(self) -> None:
         self._maps.clear()
 
 
-def _map_private(size_bytes: int) -> mmap.mmap:
+def _map_private(size_bytes: int) -> Any:
     length = max(_PAGE, int(size_bytes * _SLACK))
     try:
-        return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return map_private(length)
     except OSError as error:
         raise _no_memory(size_bytes, error) from error
 

@@ -59,9 +59,13 @@ class SlotPool:
 
     @property
     def leased(self) -> int:
-        """How many slots are held by batches that the user still has."""
-        self._take_back()
-        return len(self._leased)
+        """How many slots are held by batches that the user still has. Changes nothing: any thread may ask."""
+        return max(0, len(self._leased) - len(self._ended))
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are under way or leased, or were retired and wait for their turn."""
+        return max(0, self._made - len(self._free) - len(self._ended))
 
     def take(self) -> int:
         """A free slot; a new one when none is free."""
@@ -88,6 +92,7 @@ class SlotPool:
             self._free.append(slot)
 
     def give_back(self, slot: int) -> None:
+        self._take_back()  # what was freed before lies below it
         self._free.append(slot)
 
     def lease(self, slot: int, size_bytes: int) -> Bytes | None:

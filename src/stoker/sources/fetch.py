@@ -30,6 +30,7 @@ class MapFetch:
     dataset: Any
     arrays: Sequence[Any] | None = None
     bare: bool = False
+    by_runs: bool = False
 
     def one(self, key: Any) -> Any:
         return self.dataset[key]
@@ -80,7 +81,7 @@ def fetch_for(dataset: Any, batched: bool = True) -> MapFetch:
     if _is_plain_subset(dataset):
         return SubsetFetch(dataset)
     if getattr(dataset, "__getitems__", None) is not None:
-        return RunFetch(dataset)
+        return RunFetch(dataset, by_runs=True)
     return MapFetch(dataset)
 
 

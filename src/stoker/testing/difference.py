@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker.plan import StepBatch
+
 
 def difference(expected: Any, got: Any, where: str = "batch") -> str | None:
     """The first place where the two differ, as a sentence; None if they are the same to the last bit."""
@@ -59,6 +61,11 @@ def _sequences(expected: Any, got: Any, where: str) -> str | None:
     return next(filter(None, found), None)
 
 
+def _steps(expected: StepBatch, got: StepBatch, where: str) -> str | None:
+    parts, others = ({"data": step.data, "mask": step.mask, "plan": step.plan} for step in (expected, got))
+    return _mappings(parts, others, f"vars({where})")
+
+
 def _attributes(expected: Any, got: Any, where: str) -> str | None:
     return _mappings(vars(expected), vars(got), f"vars({where})")
 
@@ -73,6 +80,7 @@ _RULES: tuple[tuple[Any, Callable[[Any, Any, str], str | None]], ...] = (
     (np.ndarray, _arrays),
     (Mapping, _mappings),
     ((list, tuple), _sequences),
+    (StepBatch, _steps),
 )
 
 

@@ -4,13 +4,14 @@
 
 It ends when the ticket pipe ends, when nobody reads its reports any more, or within moments of the training process's
 death, in whatever way that dies: a thread blocks on the parent's process descriptor, which costs nothing while it
-waits, and leaves when it wakes. Ctrl-C reaches all processes of a terminal; workers ignore it, the training process
-decides.
+waits, and leaves when it wakes. Ctrl-C reaches all processes of a terminal, and SIGTERM all of a job that is preempted:
+workers ignore the one, and the other if the training process has a handler for it, because that decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import mmap
 import os
@@ -20,11 +21,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import parent_process, reduction
+from multiprocessing import active_children, parent_process, reduction
 from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
-from stoker.contracts import Answer, EpochNote, Job, Report, Ticket, WorkerSeat
+from stoker.contracts import NO_ROW, Answer, EpochNote, Job, Report, Ticket, WorkerSeat
 from stoker.errors import RemoteError
 from stoker.slots import Arena
 from stoker.workers.identity import Identity
@@ -37,7 +38,7 @@ EPOCH = 0  # number of the current epoch: tickets of older ones are cancelled
 NOTE = 1  # three numbers: the current epoch's note
 LANES_AT = 8  # from here, eight numbers a lane
 LANE_SPAN = 8
-ORDER, FIRST, ROW, SINCE = 0, 1, 2, 3  # order + 1 (0: idle), first row of the ticket, row at hand + 1, since when in ns
+ORDER, FIRST, ROW, SINCE = 0, 1, 2, 3  # order + 1 (0: idle), first row of the ticket, row at hand, since when in ns
 TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
 
 
@@ -79,13 +80,18 @@ class Station:
     owner_pid: int
     state: Any = None  # where this worker's dataset stood, in a run that is resumed
     watched: bool = False  # note each sample that is begun, where the training process can see it
+    timed: bool = False  # and when
     max_bytes: int | None = None
+    owner_handles_term: bool = False
+    epoch: int = 1  # the one that the state is a place in
 
 
 def worker_main(station: Station) -> None:
     """The target of a worker process."""
     gc.freeze()  # what was inherited by fork stays shared: the collector would write into every object's header
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if station.owner_handles_term:
+        signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
     identity = Identity(station.seat, station.parcel.content.dataset)
     identity.assume()
@@ -101,12 +107,17 @@ def worker_main(station: Station) -> None:
             thread.join()
 
 
+def _leave_it_to_the_owner(number: int, frame: Any) -> None:
+    """Not SIG_IGN, which programs that a dataset starts would inherit."""
+
+
 def _open_job(station: Station) -> Job:
     job: Job = station.parcel.content
     try:
         if station.init_fn is not None:
             station.init_fn(station.seat.id)
         job.open(station.seat.id, station.state)
+        _check_size(station.max_bytes)
     except Exception as error:
         return FailedJob(RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}"))
     return job
@@ -159,7 +170,10 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         with beginning:  # no lane loads for an epoch whose note has not been read
             if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
                 identity.meet_torch()  # it may have been imported since
-                job.begin_epoch(EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2]))
+                note = EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2])
+                if epoch == 0 and ticket.epoch != station.epoch:
+                    job.begin_epoch(note)  # the epoch of the state was left before this worker had begun it
+                job.begin_epoch(note)
                 epoch = ticket.epoch
         return ticket
 
@@ -186,7 +200,7 @@ def _desk(station: Station, job: Job, identity: Identity) -> Desk:
         return any(control[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
 
     def marker(lane: int) -> Callable[[int], None] | None:
-        return _marker(control, place + lane * LANE_SPAN) if station.watched else None
+        return _marker(control, place + lane * LANE_SPAN, station.timed) if station.watched else None
 
     def is_cancelled(ticket: Ticket) -> bool:
         return bool(ticket.epoch != control[EPOCH])
@@ -200,17 +214,29 @@ def _end_process(error: BaseException) -> None:
 
 
 def _mark(control: Any, place: int, ticket: Ticket) -> None:
-    control[place + ROW], control[place + SINCE] = 0, 0
+    control[place + ROW], control[place + SINCE] = NO_ROW, 0
     control[place + FIRST], control[place + ORDER] = ticket.start, ticket.order + 1
 
 
-def _marker(control: Any, place: int) -> Callable[[int], None]:
-    def mark(row: int) -> None:  # -1: none, while batches are collated or a pause is made
-        control[place + ROW] = 0
+def _marker(control: Any, place: int, timed: bool) -> Callable[[int], None]:
+    if not timed:  # one store with no Python around it, because this happens for every sample
+        return functools.partial(control.__setitem__, place + ROW)
+
+    def mark(row: int) -> None:
+        control[place + ROW] = NO_ROW
         control[place + SINCE] = time.monotonic_ns()  # one clock for all processes of a machine
-        control[place + ROW] = row + 1
+        control[place + ROW] = row
 
     return mark
+
+
+def _check_size(max_bytes: int | None) -> None:
+    """A worker that is too large before its first sample would be replaced after every one."""
+    if max_bytes is not None and (held := _private_bytes()) > max_bytes:
+        raise ValueError(
+            f"worker_max_bytes is {max_bytes:,}, but a worker that has only just started holds {held:,} bytes (the "
+            f"dataset, and what Python and its modules take). Give at least {2 * held:,}."
+        )
 
 
 def _private_bytes() -> int:
@@ -256,4 +282,6 @@ def _leave_with(owner_pid: int) -> None:
             wait_for_any([parent.sentinel] if parent is not None else [])
     except ProcessLookupError:
         pass  # it is gone already
+    for child in active_children():  # of the user's code, or of a loader inside a filler
+        child.kill()
     os._exit(1)

@@ -7,6 +7,7 @@ comes, or when nobody listens; one that does not is ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import weakref
@@ -64,6 +65,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def watch_end(worker: Any, start_method: str) -> None:
+    """Note, as `worker.end`, a descriptor that becomes readable when a worker that was just started ends.
+
+    The standard library's sentinel is a pipe that the worker's own children may hold open too: its death would go
+    unnoticed until they are gone as well. A process descriptor tells of that one process. (A worker of the fork server
+    is nobody's child here, and only its sentinel says how it ended.)
+    """
+    worker.end = worker.sentinel
+    if start_method == "forkserver" or not hasattr(os, "pidfd_open"):
+        return
+    with contextlib.suppress(OSError):  # a kernel or a sandbox without them
+        worker.end = os.pidfd_open(worker.pid)
+        weakref.finalize(worker, os.close, worker.end)
+
+
 def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parcel: Parcel) -> None:
     """Close the pipes and wait until the workers are gone."""
     if os.getpid() != owner_pid:
@@ -83,7 +99,7 @@ def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parce
 
 def _wait_for(workers: list[Any], patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
-    waiting = {worker.sentinel: worker for worker in workers if worker.is_alive()}
+    waiting = {worker.end: worker for worker in workers if worker.is_alive()}
     while waiting and (left := deadline - time.monotonic()) > 0:
-        for sentinel in connection.wait(list(waiting), left):
-            waiting.pop(sentinel).join()
+        for end in connection.wait(list(waiting), left):
+            waiting.pop(end).join()

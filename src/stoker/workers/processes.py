@@ -4,15 +4,16 @@
       submit ──► ticket pipe (one a worker, or one for all) ──►  read, load, write rows into the slot
       wait  ◄──  report pipe (one for all)               ◄──────  one record a ticket
 
-Waiting is one poll() over the report pipe and the workers' sentinels: it ends with a report, a death or the timeout,
-and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two sides can
-never block on each other.
+Waiting is one poll() over the report pipe and the workers' process descriptors: it ends with a report, a death or the
+timeout, and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two
+sides can never block on each other.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 import weakref
 from collections import deque
@@ -20,9 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stoker.contracts import Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
+from stoker.contracts import NO_ROW, Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
 from stoker.slots import Arena, own_fork
+from stoker.workers.interrupts import interrupts_kept
 from stoker.workers.main import (
     EPOCH,
     FIRST,
@@ -35,11 +37,12 @@ from stoker.workers.main import (
     write_note,
 )
 from stoker.workers.parcel import Parcel
-from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go
+from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go, watch_end
 from stoker.workers.recovery import Given, Held, Recovery
 from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
 
 _READ_BYTES = RECORD * 1024
+_NOBODY = (-1, -1)  # no ticket
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,12 @@ class ProcessCrew:
         self._states: list[Any] = list(staff.states) or [None] * staff.processes
         self._recovery = Recovery(staff.options)
         self._alone: deque[tuple[int, int]] = deque()  # tickets that are sent one row at a time: one of them kills
-        self._alone_now: tuple[int, int] = (-1, -1)
+        self._alone_now = _NOBODY
+        self._reserved = -1  # the pipe that nothing is sent through while a suspect is at hand
         self._quiet_before = False
         self._pipes = Pipes(len(self._unsent))
         self.workers: list[Any] = []
+        self.restarts = 0  # workers that were started in the place of others
         self._close = weakref.finalize(self, let_go, os.getpid(), arena, self._pipes, self.workers, self._parcel)
         OPEN_PIPES.add(self._pipes)
         try:
@@ -103,9 +108,10 @@ class ProcessCrew:
 
     def flush(self) -> None:
         """Write what the pipes take."""
-        for fd, unsent in zip(self._pipes.ticket_writers, self._unsent, strict=True):
-            for _ in range(write_records(fd, list(unsent)) if unsent else 0):
-                unsent.popleft()
+        for number, unsent in enumerate(self._unsent):
+            if unsent and number != self._reserved:
+                for _ in range(write_records(self._pipes.ticket_writers[number], list(unsent))):
+                    unsent.popleft()
 
     def wait(self, timeout_s: float | None) -> list[Report]:
         self.flush()
@@ -156,27 +162,29 @@ class ProcessCrew:
         lanes = self._lanes_of(number)
         if not self._recovery.may_replace(worker.exitcode):
             raise self._obituary(number, worker, [one.ticket for one in held])
-        at_hand = [one for one in held if one.row >= 0]
         reports, stuck = [], self._recovery.was_stuck(lanes)
         for place in lanes:  # also those whose report came through, and whose mark stayed
             self._arena.control[place] = 0
         for one in held:
-            error = self._recovery.verdict(one, len(at_hand) <= 1, stuck, worker.exitcode)
+            error = self._recovery.verdict(one, len(held) == 1, stuck, worker.exitcode)
             if error is not None:
                 del self._outstanding[one.ticket.order, one.ticket.start]
                 reports.append(self._bad_sample(one, number, error))
         again = self._lost_with(number, held)
-        if len(at_hand) > 1:  # who of them it was shows when each is loaded alone
-            if self._alone_now in again:  # it was not alone after all: it has its turn again
-                self._alone_now = (-1, -1)
+        if self._alone_now in again:  # it has its turn again
+            again.remove(self._alone_now)
+            self._alone.appendleft(self._alone_now)
+            self._alone_now = _NOBODY
+        if len(held) > 1 or self._staff.coroutines:  # who of them it was shows when each is loaded alone
             self._alone.extend(again)
             again = []
         self._recovery.replaced(lanes)
         self._recovery.pause()
         self.workers[number] = self._start(number)
+        self.restarts += 1
         self._poll = self._make_poll()
-        self._send_again(again)
         self._send_one_alone()
+        self._send_again(again)
         return reports
 
     def _lost_with(self, number: int, held: list[Held]) -> list[tuple[int, int]]:
@@ -191,7 +199,10 @@ class ProcessCrew:
     def _send_one_alone(self) -> None:
         """Send the next suspect, one row, once the last was answered: nobody else is at hand in that process then."""
         self._alone = deque(key for key in self._alone if key in self._outstanding)
-        if not self._alone or self._alone_now in self._outstanding:
+        if self._alone_now in self._outstanding:
+            return
+        self._reserved = -1
+        if not self._alone:
             return
         self._alone_now = key = self._alone.popleft()
         given = self._outstanding[key]
@@ -202,7 +213,11 @@ class ProcessCrew:
             self._outstanding[key] = Given(first, given.pipe)
             self._outstanding[rest.order, rest.start] = Given(rest, given.pipe)
             self._alone.appendleft((rest.order, rest.start))
-        self._send_again([key])
+        record = self._again(key)
+        if not write_records(self._pipes.ticket_writers[given.pipe], [record]):
+            self._unsent[given.pipe].appendleft(record)
+        elif self._staff.private:
+            self._reserved = given.pipe
 
     def _lanes_of(self, number: int) -> list[int]:
         """Where the lanes of a worker make their notes."""
@@ -212,11 +227,19 @@ class ProcessCrew:
     def _held_by(self, number: int) -> list[Held]:
         """What the lanes of a worker were doing, as far as they noted it."""
         control = self._arena.control
-        if self._staff.coroutines:  # any of those it was given
-            given_to = [given for given in self._outstanding.values() if given.pipe == number]
-            return [Held(LANES_AT, given.ticket, -1, number) for given in given_to]
+        if self._staff.coroutines:
+            return self._awaited_by(number)
         found = [(place, self._held_at(place)) for place in self._lanes_of(number)]
-        return [Held(place, given.ticket, control[place + ROW] - 1, given.pipe) for place, given in found if given]
+        return [Held(place, given.ticket, control[place + ROW], given.pipe) for place, given in found if given]
+
+    def _awaited_by(self, number: int) -> list[Held]:
+        """What a worker was awaiting: the suspect that it was given alone, else anything that was on its way to it."""
+        place, suspect = self._lanes_of(number)[0], self._outstanding.get(self._alone_now)
+        if suspect is not None and suspect.pipe == number == self._reserved:
+            ticket = suspect.ticket
+            return [Held(place, ticket, ticket.start if ticket.stop - ticket.start == 1 else NO_ROW, number)]
+        given_to = [given for given in self._outstanding.values() if given.pipe == number]
+        return [Held(place, given.ticket, NO_ROW, number) for given in given_to]
 
     def _bad_sample(self, held: Held, number: int, error: RemoteError) -> Report:
         """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
@@ -233,9 +256,14 @@ class ProcessCrew:
 
     def _send_again(self, keys: list[tuple[int, int]]) -> None:
         for key in keys:
-            given = self._outstanding[key]
-            self._unsent[given.pipe].append(self._tickets.encode(given.ticket))
+            self._unsent[self._outstanding[key].pipe].append(self._again(key))
         self.flush()
+
+    def _again(self, key: tuple[int, int]) -> bytes:
+        """A ticket that a worker has died on, to be sent once more."""
+        given = self._outstanding[key]
+        self._outstanding[key] = wary = Given(replace(given.ticket, singly=True), given.pipe)
+        return self._tickets.encode(wary.ticket)
 
     def _is_quiet(self) -> bool:
         """Whether nobody works on anything and nothing waits to be taken, so that what is outstanding was lost."""
@@ -247,11 +275,6 @@ class ProcessCrew:
 
     def _held_at(self, place: int) -> Given | None:
         return self._outstanding.get((self._arena.control[place] - 1, self._arena.control[place + FIRST]))
-
-    @property
-    def restarts(self) -> int:
-        """How many workers were started in the place of others."""
-        return self._recovery.restarts
 
     def close(self) -> None:
         self._close()
@@ -269,12 +292,16 @@ class ProcessCrew:
             staff.coroutines,
             os.getpid(),
             self._states[number],
-            staff.options.replaces and not staff.coroutines,
-            staff.options.worker_max_bytes,
+            watched=staff.options.replaces and not staff.coroutines,
+            timed=staff.options.sample_timeout_s is not None,
+            max_bytes=staff.options.worker_max_bytes,
+            owner_handles_term=callable(signal.getsignal(signal.SIGTERM)),
+            epoch=max(1, self._epoch),
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
-        with own_fork():
+        with own_fork(), interrupts_kept():
             _start_with_hint(worker, staff.context)
+        watch_end(worker, staff.context.get_start_method())
         return worker
 
     def _hear_from_all(self) -> None:
@@ -308,7 +335,7 @@ class ProcessCrew:
     def _is_awaited(self, report: Report) -> bool:
         """Whether this answers something that was asked; a ticket that was sent twice is answered once."""
         known = self._outstanding.pop((report.order, report.start), None) is not None
-        if known and self._alone:
+        if known and (self._alone or self._reserved >= 0):
             self._send_one_alone()
         return known
 
@@ -316,7 +343,7 @@ class ProcessCrew:
         poll = select.poll()
         poll.register(self._pipes.report_reader, select.POLLIN)
         for worker in self.workers:
-            poll.register(worker.sentinel, select.POLLIN)
+            poll.register(worker.end, select.POLLIN)
         return poll
 
     def _obituary(self, number: int, worker: Any, held: list[Ticket]) -> WorkerDied:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.contracts import Ticket, Workers
+from stoker.contracts import NO_ROW, Ticket, Workers
 from stoker.errors import RemoteError, WorkerDied, describe_exit
 from stoker.workers.main import LANE_SPAN, LANES_AT, ROW, SINCE, TOO_LARGE
 
@@ -37,7 +37,7 @@ class Held:
 
     place: int  # of the lane in the control room
     ticket: Ticket
-    row: int  # at hand; -1: none was begun
+    row: int  # at hand; NO_ROW: none, or the samples of the ticket were loaded all at once
     pipe: int
 
 
@@ -80,12 +80,12 @@ class Recovery:
     def verdict(self, held: Held, alone: bool, stuck: bool, exit_code: int | None) -> RemoteError | None:
         """The error of the sample at hand, if it is to blame; None to try it again.
 
-        `alone` says that no other sample of the same process was at hand, which could as well have ended it; `stuck`
-        that the process was ended because one of its samples was past its time.
+        `alone` says that its process held no other ticket, which could as well have ended it; `stuck` that the
+        process was ended because one of its samples was past its time.
         """
         ticket, row = held.ticket, held.row
-        if row < 0 or ticket.keys is None or exit_code == TOO_LARGE:
-            return None  # nothing was begun; or an iterable dataset, which cannot go on without; or nobody's fault
+        if row == NO_ROW or ticket.keys is None or exit_code == TOO_LARGE:
+            return None  # nobody knows which; or an iterable dataset, which cannot go on without; or nobody's fault
         if stuck:
             if (held.place, ticket.order, row) not in self._stuck:
                 return None  # its process was ended for the sake of another sample
@@ -111,9 +111,9 @@ class Recovery:
         limit_s = self.options.sample_timeout_s
         if limit_s is None:
             return set()
-        busy = [place for place in lanes if control[place] and control[place + ROW]]
+        busy = [place for place in lanes if control[place] and control[place + ROW] != NO_ROW]
         late = [place for place in busy if now_ns - control[place + SINCE] > limit_s * 1e9]
-        self._stuck.update((place, control[place] - 1, control[place + ROW] - 1) for place in late)
+        self._stuck.update((place, control[place] - 1, control[place + ROW]) for place in late)
         per_worker = max(1, self.options.lanes) * LANE_SPAN
         return {(place - LANES_AT) // per_worker for place in late}
 
@@ -122,7 +122,7 @@ class Recovery:
         ends = [time.monotonic() + _LOOK_S] if self.looking else []
         limit_s = self.options.sample_timeout_s
         if limit_s is not None:
-            begun = [control[place + SINCE] for place in lanes if control[place] and control[place + ROW]]
+            begun = [control[place + SINCE] for place in lanes if control[place] and control[place + ROW] != NO_ROW]
             # A lane that has not begun its sample yet may do so any moment: its deadline is at least that far away.
             ends.append((min(begun) / 1e9 if begun else time.monotonic()) + limit_s)
         return min(ends) if ends else None

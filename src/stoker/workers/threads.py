@@ -12,7 +12,7 @@ import queue
 import threading
 from typing import Any
 
-from stoker.contracts import EpochNote, Job, Report, Ticket
+from stoker.contracts import Answer, EpochNote, Job, Report, Ticket
 from stoker.slots import Arena
 from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
 
@@ -59,6 +59,10 @@ class ThreadCrew:
 
     def collect(self) -> list[Report]:
         return [self._reports.get() for _ in range(self._reports.qsize())]
+
+    def wake(self) -> None:
+        """Let `wait` return: with a report that answers nothing."""
+        self._reports.put(Report(-1, Answer.CANCELLED, 0, 0, worker=0))
 
     def close(self) -> None:
         self._epoch += 1  # whatever is still queued is cancelled

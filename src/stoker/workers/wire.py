@@ -20,9 +20,9 @@ from stoker.contracts import Answer, Ask, Report, Ticket
 from stoker.slots import Arena
 
 RECORD = 80
-_TICKET = struct.Struct("<qqqqiiiib31x")  # order, position, epoch, keys, slot, start, stop, rows, ask
-# order, bytes, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer
-_REPORT = struct.Struct("<qqqqqqiiiihhb11x")
+_TICKET = struct.Struct("<qqqqiiiib?30x")  # order, position, epoch, keys, slot, start, stop, rows, ask, singly
+# order, bytes, layout, busy, began, note, start, stop, slot, rows, retries, worker, lane, answer
+_REPORT = struct.Struct("<qqqqqqiiiiihhb7x")
 _NO_KEYS = -1
 
 
@@ -44,11 +44,12 @@ class TicketCode:
             ticket.stop,
             ticket.rows,
             ticket.ask,
+            ticket.singly,
         )
 
     def decode(self, record: bytes) -> Ticket:
-        order, position, epoch, keys, slot, start, stop, rows, ask = _TICKET.unpack(record)
-        ticket = Ticket(order, Ask(ask), slot, start, stop, rows, epoch, position)
+        order, position, epoch, keys, slot, start, stop, rows, ask, singly = _TICKET.unpack(record)
+        ticket = Ticket(order, Ask(ask), slot, start, stop, rows, epoch, position, singly=singly)
         ticket.keys = self._load_keys(ticket, keys)
         return ticket
 
@@ -95,6 +96,7 @@ class ReportCode:
             report.stop,
             slot,
             rows,
+            report.retries,
             report.worker,
             report.lane,
             report.answer,
@@ -104,8 +106,8 @@ class ReportCode:
         """All reports in `records`."""
         reports = []
         for fields in _REPORT.iter_unpack(records):
-            order, size, layout, busy, began, note, start, stop, slot, rows, worker, lane, answer = fields
-            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane)
+            order, size, layout, busy, began, note, start, stop, slot, rows, retries, worker, lane, answer = fields
+            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane, retries)
             if note:
                 report.payload = pickle.loads(self._arena.read_note(slot, start, rows, note))
             reports.append(report)

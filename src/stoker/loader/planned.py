@@ -1,0 +1,243 @@
+"""What a `BatchPlan` means for a loader: which arguments the engine gets, and who this process is.
+
+The engine below knows nothing of plans: it is asked for batches of the combined size, in an order it knows, and what it
+hands over is wrapped (`stoker.loader.steps`). So everything else of a loader, its workers, states and failures, is as
+without a plan.
+
+Who is who follows from the number of ranks (`shard=`, torch.distributed, or torchrun's environment):
+
+    ranks = hosts              each rank loads a whole step's batch, for all its replicas
+    ranks = hosts × replicas   each rank is one replica, as with DistributedDataParallel: it loads just what that
+                               replica would see, so that a weight update is made from the same samples either way
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch.utils.data import BatchSampler, IterableDataset
+
+from stoker.batches import is_default_collate
+from stoker.contracts import OnError
+from stoker.loader.ordered import OrderPlan, choose_shard
+from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle, Spread
+from stoker.order.permutation import Numbers
+from stoker.plan import TAILS, BatchPlan, Tail
+
+_UNEVEN = {"drop": ("drop",), "keep": ("pad", "even"), "pad": ("pad",)}
+"""What ranks may do with the last, partial step, for each tail."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Those of a loader's arguments that a plan has a say in."""
+
+    dataset: Any
+    batch_size: int | None
+    sampler: Any
+    batch_sampler: Any
+    collate_fn: Any
+    drop_last: bool
+    shard: tuple[int, int] | None
+    uneven: str | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loader itself decides which samples come."""
+        return self.sampler is None and self.batch_sampler is None and not self.is_stream
+
+    @property
+    def is_stream(self) -> bool:
+        return isinstance(self.dataset, IterableDataset)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, read for one loader."""
+
+    whole: BatchPlan
+    tail: Tail
+    shard: Shard  # which host this is; for a rank that is a replica, which rank
+    is_replica: bool = False
+    joins: int = 1  # batches of the user's batch sampler that are put together when they are loaded
+    is_stream: bool = False
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The plan of this process."""
+        return self.whole.one_replica if self.is_replica else self.whole
+
+    def order_plan(self, order: Order, is_own: bool, last: LastStep) -> OrderPlan:
+        """This process's part of an order; one that the loader chose by itself gives leftovers their turn."""
+        if self.tail == "drop" and not is_own and isinstance(order, Sequential | Shuffle):
+            used = order.n - order.n % self.whole.samples_per_step
+            order = LeftoversFirst(order, used) if 0 < used < order.n else order
+        if not self.is_replica:
+            return OrderPlan(order, self.whole.combined_batch, self.shard, last)
+        return ReplicaOrder(order, self.whole, self.shard, last)
+
+    def check_enough(self, sampler: Any) -> None:
+        """Refuse an epoch without a single step."""
+        samples = sampler.order.n if isinstance(sampler, OrderPlan) else _length(sampler)
+        if self.tail != "drop" or samples is None or samples >= self.whole.samples_per_step:
+            return
+        raise ValueError(
+            f'the dataset has {samples} samples, fewer than one step takes: {self.whole}. With tail="drop" there would '
+            f'be no step at all. Use tail="pad" or tail="keep", or a plan of at most {samples} samples.'
+        )
+
+    def steps_of(self, batches: int) -> int:
+        """How many steps so many batches of the engine make."""
+        return batches // self.joins if self.tail == "drop" else -(-batches // self.joins)
+
+
+class ReplicaOrder(OrderPlan):
+    """The part of an order that one replica of a plan sees; a last, partial step is shared evenly."""
+
+    def __init__(self, order: Order, plan: BatchPlan, rank: Shard, last: LastStep) -> None:
+        host, replica = divmod(rank.rank, plan.replicas)
+        group, rows = plan.group_of(replica), plan.one_replica.combined_batch
+        super().__init__(order, rows, Shard(host * plan.groups + group, plan.hosts * plan.groups), last)
+        full = order.n // self.per_step
+        end = int(super().positions(full)[0]) if self.steps > full else order.n
+        first = host * plan.combined_batch + group * plan.micro_batch
+        self.spread = Spread(rows, plan.micro_batch, plan.groups * plan.micro_batch, first, self.per_step, full, end)
+
+    def positions(self, step: int) -> Numbers:
+        return self.spread.positions(step) if step < self.spread.full else super().positions(step)
+
+    def fixed(self) -> OrderPlan:
+        return self  # its ranks were given
+
+    def number_of(self, step: int, positions: Numbers) -> int:
+        return step * self.spread.rows
+
+
+class Grouped:
+    """Several batches of a batch sampler as one; the rest is the batch sampler's own."""
+
+    def __init__(self, batches: Any, count: int, drop_last: bool) -> None:
+        self._batches, self._count, self._drop_last = batches, count, drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        taken, keys = 0, list[Any]()
+        for batch in self._batches:
+            taken, keys = taken + 1, [*keys, *batch]
+            if taken == self._count:
+                yield keys
+                taken, keys = 0, []
+        if keys and not self._drop_last:
+            yield keys
+
+    def __len__(self) -> int:
+        full, left = divmod(len(self._batches), self._count)
+        return full + (left > 0 and not self._drop_last)
+
+    def __str__(self) -> str:
+        return f"{self._count} × {type(self._batches).__name__}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # not made yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+
+def sampler_name(sampler: Any) -> str:
+    """What a state calls a sampler: two of another name cannot go on from each other's place."""
+    return str(sampler) if isinstance(sampler, Grouped) else type(sampler).__name__
+
+
+def read_plan(plan: Any, tail: Any, asked: Asked, on_error: OnError) -> tuple[Planned, Asked]:
+    """The plan as this loader has to follow it, and the arguments that the engine gets instead."""
+    if plan is None:
+        raise ValueError("tail says what to do with a plan's last step: pass plan=stoker.BatchPlan(…) too")
+    if not isinstance(plan, BatchPlan):
+        raise TypeError(f"plan should be a stoker.BatchPlan, but got {plan!r} ({type(plan).__name__})")
+    tail = _check_tail(tail, asked, on_error)
+    _check_batch_size(plan, asked)
+    planned = Planned(plan, tail, Shard(), is_stream=asked.is_stream)
+    if asked.is_plain:
+        planned, asked = _find_rank(planned, asked)
+    elif plan.hosts > 1:
+        kind = "an IterableDataset" if asked.is_stream else "a sampler or batch_sampler"
+        raise ValueError(
+            f"{kind} says by itself which samples come, so the loader cannot share them over {plan.hosts} hosts "
+            f"({plan}). Let it give each host its own samples, and pass plan=plan.local."
+        )
+    if asked.batch_sampler is not None:
+        return _group(planned, asked)
+    drops = tail == "drop" and not asked.is_stream  # of a stream each worker would drop a tail of its own
+    return planned, dataclasses.replace(asked, batch_size=planned.plan.combined_batch, drop_last=drops)
+
+
+def _check_tail(tail: Any, asked: Asked, on_error: OnError) -> Tail:
+    if tail is None:
+        tail = "drop"
+    if tail not in TAILS:
+        raise ValueError(f"tail should be one of {TAILS}, but got {tail!r}")
+    if asked.drop_last and tail != "drop":
+        raise ValueError(f'drop_last=True and tail="{tail}" contradict each other: leave drop_last out')
+    if asked.uneven is not None and asked.uneven not in _UNEVEN[tail]:
+        raise ValueError(f'uneven="{asked.uneven}" and tail="{tail}" contradict each other: leave uneven out')
+    if on_error.action == "drop" and tail != "keep":
+        raise ValueError(
+            'on_error="drop" makes batches shorter, but every step of a plan has the same number of rows. Use '
+            'on_error="skip", which takes another sample in the place of a bad one, or tail="keep".'
+        )
+    return cast(Tail, tail)
+
+
+def _check_batch_size(plan: BatchPlan, asked: Asked) -> None:
+    if asked.batch_size is None and asked.batch_sampler is None:
+        raise ValueError(f"batch_size=None hands out single samples, but a plan makes batches of them: {plan}")
+    # Code that makes a loader anew from an old one's attributes passes the combined batch.
+    if asked.batch_size not in (None, 1, plan.micro_batch, plan.combined_batch):
+        raise ValueError(
+            f"batch_size={asked.batch_size} and plan disagree: the plan's micro-batch has {plan.micro_batch} rows "
+            f"({plan}). Leave batch_size out."
+        )
+
+
+def _find_rank(planned: Planned, asked: Asked) -> tuple[Planned, Asked]:
+    """Which host this is, or which replica."""
+    plan, found = planned.whole, choose_shard(asked.shard)
+    ranks = plan.hosts * plan.replicas
+    if found.world not in (plan.hosts, ranks):
+        known = f"there are {found.world} ranks" if found.world > 1 or asked.shard else "this process is the only one"
+        raise ValueError(
+            f"{known}, but the plan is for {plan.hosts} (one for each host) or {ranks} (one for each replica): {plan}. "
+            f"Pass shard=(rank, {plan.hosts}), or start it with torchrun, or use a plan with hosts={found.world}."
+        )
+    is_replica = found.world != plan.hosts
+    if found.world > 1:
+        asked = dataclasses.replace(asked, shard=(found.rank, found.world))
+    return dataclasses.replace(planned, shard=found, is_replica=is_replica), asked
+
+
+def _group(planned: Planned, asked: Asked) -> tuple[Planned, Asked]:
+    """Steps of a user's batch sampler: several of its batches each."""
+    plan, batches = planned.plan, asked.batch_sampler
+    count, drops = plan.combined_batch // plan.micro_batch, planned.tail == "drop"
+    own_size = getattr(batches, "batch_size", None) if type(batches) is BatchSampler else None
+    if own_size not in (None, plan.micro_batch):
+        raise ValueError(
+            f"the batch_sampler gives batches of {own_size}, but the plan's micro-batch has {plan.micro_batch} rows "
+            f"({plan}). Make them the same."
+        )
+    if asked.collate_fn is not None and not is_default_collate(asked.collate_fn):
+        return dataclasses.replace(planned, joins=count), asked  # which must see one micro-batch at a time
+    if own_size is not None and (drops or not batches.drop_last):
+        grouped: Any = BatchSampler(batches.sampler, own_size * count, drops)
+    else:
+        grouped = batches if count == 1 else Grouped(batches, count, drops)
+    return planned, dataclasses.replace(asked, batch_sampler=grouped)
+
+
+def _length(sampler: Any) -> int | None:
+    try:
+        return len(sampler)
+    except (TypeError, NotImplementedError):
+        return None

@@ -1,0 +1,244 @@
+"""Counting as the passes of a loader go along, at a cost that cannot be seen.
+
+    PassTally   one pass; written by whoever holds the iterator's lock, a few additions a step
+    Tally       all passes of a loader; adds them up when somebody asks
+
+Nothing is shared between the passes of a loader but the deque of waits, whose `append` is atomic; so two iterators may
+run in two threads, and a third thread may ask meanwhile: it reads numbers that are at most a step apart from each
+other. Passes that are over are folded into one when the next begins, so a loader may have any number of them.
+
+A pass that is left early does not say so. It is over when its iterator is gone, or begins anew, and its last step is
+then the last that was heard of it.
+
+Memory is the one number that is dear: the kernel walks page tables, for some milliseconds a process. So somebody looks
+when asked, and now and then during a long pass, such that looking takes at most a five-hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.contracts import Report
+from stoker.loader.stats import Stats
+
+KEPT_WAITS = 4096
+_NUMBERS = itertools.count(1)
+_LOOK_SHARE = 500  # a look at memory is put off until it takes at most this fraction of the time
+_GUESSED_LOOK_NS = 2_000_000  # a process, until one was timed
+
+
+@dataclass
+class Counts:
+    """What can be added up over passes."""
+
+    steps: int = 0
+    samples: int = 0
+    size_bytes: int = 0
+    pass_ns: int = 0
+    wait_ns: int = 0
+    retries: int = 0
+    restarts: int = 0
+    busy_ns: list[int] = field(default_factory=list)  # one number a worker
+
+    def add(self, other: Counts) -> None:
+        for name in ("steps", "samples", "size_bytes", "pass_ns", "wait_ns", "retries", "restarts"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.busy_ns += [0] * (len(other.busy_ns) - len(self.busy_ns))
+        for worker, busy_ns in enumerate(other.busy_ns):
+            self.busy_ns[worker] += busy_ns
+
+
+@dataclass
+class PassTally(Counts):
+    """Counts one pass."""
+
+    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_WAITS))
+    owner: Callable[[], Any] = lambda: None  # a weak reference to the iterator
+    begun_ns: int = 0
+    latest_ns: int = 0  # when the training loop was last seen
+    asked_ns: int = 0  # since when it has been waiting; 0: it is not
+    closed: bool = False  # whoever loads was let go
+    over: bool = False  # and the training loop knows
+    start_up_ns: int = 0
+    first_batch_ns: int = 0
+    first_load_ns: int = 0  # when the first run of rows was begun, by whichever worker
+    ready: int = 0
+
+    def loaded(self, samples: int, size_bytes: int) -> None:
+        """A batch was made."""
+        self.samples += samples
+        self.size_bytes += size_bytes
+
+    def step(self, begin_ns: int, end_ns: int) -> None:
+        """The training loop asked for a batch, and got it."""
+        wait_ns = end_ns - begin_ns
+        self.asked_ns = 0
+        self.wait_ns += wait_ns
+        self.waits_ns.append(wait_ns)
+        self.latest_ns = end_ns
+        self.steps += 1
+        if self.steps == 1:
+            self._split_first(begin_ns, end_ns)
+
+    def waited(self, begin_ns: int, end_ns: int) -> None:
+        """The training loop asked for a batch and got none."""
+        self.asked_ns = 0
+        if not self.over:
+            self.wait_ns += end_ns - begin_ns
+            self.latest_ns = end_ns
+
+    def heard(self, report: Report) -> None:
+        """A worker has answered. What it did before this pass began is not counted: shares are of a pass's time."""
+        self.retries += report.retries
+        if report.busy_ns:
+            began_ns = report.began_ns
+            if began_ns >= self.begun_ns:
+                self.busy_ns[report.worker] += report.busy_ns
+                if not self.steps and not 0 < self.first_load_ns <= began_ns:
+                    self.first_load_ns = began_ns
+            else:
+                self.busy_ns[report.worker] += max(0, began_ns + report.busy_ns - self.begun_ns)
+
+    def add_to(self, total: Counts, now_ns: int) -> None:
+        """Add the sums as they are at this moment."""
+        is_running = self.is_running
+        self.pass_ns = max(0, (now_ns if is_running else self.latest_ns) - self.begun_ns)
+        asked_ns = self.asked_ns
+        total.add(self)
+        if is_running and asked_ns:
+            total.wait_ns += max(0, now_ns - asked_ns)
+
+    @property
+    def is_running(self) -> bool:
+        return not self.over and not self.closed and self.owner() is not None
+
+    def _split_first(self, begin_ns: int, end_ns: int) -> None:
+        """Of the first wait, the part before anybody had begun to load belongs to the start-up."""
+        loading_from_ns = min(max(begin_ns, self.first_load_ns), end_ns)
+        self.start_up_ns += loading_from_ns - begin_ns
+        self.first_batch_ns = end_ns - loading_from_ns
+
+
+class Tally:
+    """Counts for one loader, over all its passes."""
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.clock = clock  # in nanoseconds, the same for all processes of a machine
+        self.number = next(_NUMBERS)  # of the loader in this process
+        self.memory = Memory()
+        self._waits_ns: deque[int] = deque(maxlen=KEPT_WAITS)
+        self._folded = Counts()
+        self._passes: list[PassTally] = []  # the latest last
+        self._lock = threading.Lock()  # for the two above
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tally, ()  # counts belong to the process, and to the loader, that made them
+
+    def begin_pass(self, begun_ns: int, owner: Any, workers: int) -> PassTally:
+        """A pass can load from now on; the time until here was its start-up."""
+        now_ns = self.clock()
+        start_up_ns = now_ns - begun_ns
+        begun = PassTally(
+            waits_ns=self._waits_ns,
+            owner=weakref.ref(owner),
+            begun_ns=begun_ns,
+            latest_ns=now_ns,
+            wait_ns=start_up_ns,
+            start_up_ns=start_up_ns,
+            busy_ns=[0] * workers,
+        )
+        with self._lock:
+            self._fold(owner)
+            self._passes.append(begun)
+        return begun
+
+    def _fold(self, owner: Any) -> None:
+        """Add up passes that are over: ended, without an iterator, or with one that begins anew."""
+        still: list[PassTally] = []
+        for one in self._passes:
+            alive = one.owner()
+            one.over |= alive is None or alive is owner
+            if one.over:
+                one.add_to(self._folded, one.latest_ns)
+            else:
+                still.append(one)
+        self._passes = still
+
+    def total(self) -> Counts:
+        """What all passes have counted until now."""
+        total, now_ns = Counts(), self.clock()
+        with self._lock:
+            total.add(self._folded)
+            for one in self._passes:
+                one.add_to(total, now_ns)
+        return total
+
+    def stats(self, lanes: int, latest_steps: int = KEPT_WAITS, **more: int) -> Stats:
+        """The numbers now; quantiles are those of the latest steps."""
+        total = self.total()
+        with self._lock:
+            latest = self._passes[-1] if self._passes else PassTally()
+        return Stats(
+            steps=total.steps,
+            samples=total.samples,
+            size_bytes=total.size_bytes,
+            seconds=total.pass_ns / 1e9,
+            wait_s=total.wait_ns / 1e9,
+            wait_quantiles_s=_quantiles(sorted(list(self._waits_ns)[-latest_steps:])),
+            start_up_s=latest.start_up_ns / 1e9,
+            first_batch_s=latest.first_batch_ns / 1e9,
+            busy_s=tuple(busy_ns / 1e9 for busy_ns in total.busy_ns),
+            lanes=lanes,
+            ready=latest.ready if latest.is_running else 0,
+            retries=total.retries,
+            restarts=total.restarts,
+            peak_bytes=self.memory.peak_bytes,
+            **more,
+        )
+
+
+class Memory:
+    """Looks at how much memory a loader's processes hold together, seldom enough not to be noticed."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self.due_ns = 0  # when to look unasked; 0: nobody has begun yet
+
+    def begin(self, now_ns: int, processes: int) -> None:
+        """A pass begins with so many processes."""
+        self.due_ns = self.due_ns or now_ns + _LOOK_SHARE * _GUESSED_LOOK_NS * processes
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Look now."""
+        begun_ns = time.perf_counter_ns()
+        self.peak_bytes = max(self.peak_bytes, _proportional_bytes(pids))
+        now_ns = time.perf_counter_ns()
+        self.due_ns = now_ns + _LOOK_SHARE * (now_ns - begun_ns)
+
+
+def _quantiles(ordered: list[int]) -> dict[str, float]:
+    if not ordered:
+        return {}
+    places = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
+    return {name: ordered[round(share * (len(ordered) - 1))] / 1e9 for name, share in places.items()}
+
+
+def _proportional_bytes(pids: Iterable[int]) -> int:
+    """Memory of this process and its workers, pages that several share counted once in all."""
+    import psutil
+
+    total = 0
+    for pid in (None, *pids):
+        try:
+            info = psutil.Process(pid).memory_full_info()
+        except psutil.Error:
+            continue  # it has ended meanwhile
+        total += getattr(info, "pss", info.rss)
+    return total

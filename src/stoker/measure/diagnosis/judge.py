@@ -1,0 +1,160 @@
+"""From facts and trials to one cause. First match wins:
+
+    the model computes longer than it does alone       too many workers: they compute on its cores
+    it hardly ever waits                               the model
+    the copy explains most of its waiting              copying to the device
+    the first batch explains it                        the start of an epoch
+    the loader keeps up, yet the model waits           too few workers, if nobody loads meanwhile; else too little ahead
+    hands stood idle                                   slow samples among quick ones, or too many workers
+    the largest part of a batch                        storage, decoding, the GIL, collating, moving
+      computing, on fewer processes than cores         too few workers
+
+"The loader keeps up" is the rule: it is not the bottleneck when it gives, without a model, at least as many samples a
+second as the model takes without a loader.
+
+Judged without trials, this is the suspicion that decides what is tried; what hands in each other's way are called
+depends on whether fewer of them were quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stoker.contracts import Workers
+from stoker.measure.diagnosis.facts import WORTH_IT, Cause, Facts, Given, Sample, Tried
+from stoker.measure.diagnosis.parts import Parts, parts_of
+
+_FREE = 1.1  # an epoch that takes so much longer than its model is not called held up: a guess
+_MOSTLY = 0.5
+_SLOWED = 1.3
+_FELT = 0.2  # a slow sample that takes less of a batch's time holds nobody up: a guess
+_BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes rather than waits: a guess
+
+
+def judge(facts: Facts, tried: Sequence[Tried] = ()) -> Cause:
+    """What holds the training loop up most."""
+    if facts.model_s is not None:
+        return _outside_the_loader(facts, facts.model_s, tried) or _inside_the_loader(facts, tried)
+    if facts.alone.start_s() > _MOSTLY * facts.alone.epoch(facts.given.batches):
+        return Cause.EPOCH_START
+    return _inside_the_loader(facts, tried)
+
+
+def lost_s(facts: Facts) -> float:
+    """Seconds of an epoch in which the model waited: for a batch, or for its copy to the device."""
+    computing_s = max(facts.model_s or 0.0, facts.whole.model_s - facts.copy_s)
+    return max(0.0, facts.whole.epoch(facts.given.batches) - _batches(facts) * computing_s)
+
+
+def _slowed_s(facts: Facts) -> float:
+    """Seconds of an epoch that the model computed longer than it does alone."""
+    return max(0.0, _batches(facts) * (facts.whole.model_s - facts.needed_s))
+
+
+def keeps_up(facts: Facts) -> bool:
+    """Whether the loader alone is at least as quick as the model alone."""
+    return facts.model_s is not None and facts.alone.step_s <= facts.model_s
+
+
+def is_held_up(facts: Facts) -> bool:
+    """Whether an epoch takes noticeably longer than its model."""
+    return facts.model_s is None or _waits(facts, facts.model_s) or _slows_the_model(facts)
+
+
+def _waits(facts: Facts, model_s: float) -> bool:
+    return lost_s(facts) > (_FREE - 1.0) * _batches(facts) * model_s
+
+
+def _batches(facts: Facts) -> int:
+    whole = facts.whole
+    return whole.epoch_batches if whole.epoch_s is not None else facts.given.batches or 1000
+
+
+def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) -> Cause | None:
+    lost, fewer = lost_s(facts), _fewer(tried, facts.given)
+    if _slows_the_model(facts) and _slowed_s(facts) > lost and (fewer is None or fewer >= WORTH_IT):
+        return Cause.TOO_MANY_WORKERS
+    if not _waits(facts, model_s):
+        return Cause.MODEL
+    if facts.copy_s * _batches(facts) > _MOSTLY * lost:
+        return Cause.COPYING
+    if facts.whole.start_s() > _MOSTLY * lost:
+        return Cause.EPOCH_START
+    if _takes_turns(facts) and facts.alone.step_s <= _FREE * model_s:
+        return Cause.TOO_FEW_WORKERS
+    return Cause.PREFETCH if keeps_up(facts) and not _takes_turns(facts) else None
+
+
+def _slows_the_model(facts: Facts) -> bool:
+    """Whether a step takes much longer in the company of workers than alone."""
+    return facts.given.hands > 1 and facts.whole.model_s > _SLOWED * facts.needed_s
+
+
+def _takes_turns(facts: Facts) -> bool:
+    """Whether nobody loads while the model computes; of a loader that hides its workers, whether it looks so."""
+    if facts.given.dataset != "hidden":
+        return facts.given.is_inline
+    return facts.whole.step_s > 0.9 * (facts.alone.step_s + facts.needed_s)
+
+
+def _inside_the_loader(facts: Facts, tried: Sequence[Tried]) -> Cause:
+    parts, given = parts_of(facts), facts.given
+    if parts is None:
+        return _seen_from_outside(facts)
+    assert facts.inside is not None
+    assert facts.inside.sample is not None
+    sample, fewer = facts.inside.sample, _fewer(tried, given)
+    if parts.rest_s > _MOSTLY * facts.alone.step_s and given.hands > 1:
+        idle = _idle_hands(facts, sample, fewer)
+        if idle is not None:
+            return idle
+    return _largest(parts, given, sample, fewer)
+
+
+def _idle_hands(facts: Facts, sample: Sample, fewer: float | None) -> Cause | None:
+    if fewer is not None and fewer >= WORTH_IT:
+        return Cause.TOO_MANY_WORKERS
+    if sample.is_uneven and sample.longest_s > _FELT * facts.alone.step_s:
+        return Cause.STRAGGLERS
+    return Cause.TOO_MANY_WORKERS if fewer is None else None
+
+
+def without_crowd(facts: Facts) -> Cause:
+    """The cause if hands were not in each other's way."""
+    parts = parts_of(facts)
+    if parts is None or facts.inside is None or facts.inside.sample is None:
+        return _seen_from_outside(facts)
+    return _largest(parts, facts.given, facts.inside.sample, None)
+
+
+def _largest(parts: Parts, given: Given, sample: Sample, fewer: float | None) -> Cause:
+    if parts.leading != "computing":
+        return {"waiting": Cause.STORAGE, "collating": Cause.COLLATING, "moving": Cause.MOVING}[parts.leading]
+    if given.lanes > 1 and sample.gil_held > _MOSTLY and given.processes < given.cores:
+        return Cause.GIL
+    if given.hands < given.cores:
+        return Cause.TOO_FEW_WORKERS
+    return Cause.TOO_MANY_WORKERS if fewer is not None and fewer >= WORTH_IT else Cause.DECODING
+
+
+def _seen_from_outside(facts: Facts) -> Cause:
+    """What can be said of a loader that is only iterated: whether anybody computes meanwhile."""
+    if facts.given.dataset == "arrays":
+        return Cause.MOVING if facts.given.processes else Cause.COLLATING
+    return Cause.DECODING if facts.alone.busy_cores > _BUSY_CORES else Cause.STORAGE
+
+
+def _fewer(tried: Sequence[Tried], given: Given) -> float | None:
+    """What fewer processes of the same kind have gained, at best; None if that was not tried."""
+    gains = [found.gain for found in tried if 0 < _processes(found, given) < given.processes]
+    return max(gains, default=None)
+
+
+def _processes(found: Tried, given: Given) -> int:
+    """How many processes a change of nothing else asks for; 0 if it is about something else."""
+    if found.change.kind or len(found.change.arguments) != 1:
+        return 0
+    workers = found.change.arguments.get("workers")
+    if isinstance(workers, Workers):
+        return workers.processes if workers.lanes == given.lanes and workers.share is None else 0
+    return int(found.change.arguments.get("num_workers", 0))

@@ -1,0 +1,41 @@
+"""Ctrl-C in the middle of a fork: kept until the fork is over.
+
+A signal that arrives while a process forks is handled by the first line of Python after it, which belongs to some
+module's at-fork callback (logging has one). Python ignores what such callbacks raise, so the KeyboardInterrupt would be
+printed and forgotten, and the training loop would run on. Blocking the signal is not enough: another thread would take
+it, and the main thread would handle it all the same. So for the length of a start a handler stands in that only notes
+the signal, which is raised again afterwards.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_KEPT = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Around the start of a process: signals with a handler in Python are handled after it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread, which is not here
+        return
+    noted: list[signal.Signals] = []
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(signal.Signals(number))
+
+    handlers = {number: handler for number in _KEPT if callable(handler := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in noted:
+            signal.raise_signal(number)

@@ -1,0 +1,24 @@
+"""The example runs, at its small size, and says what it should."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_example_measures_both_cases_and_gives_a_verdict() -> None:
+    command = [sys.executable, "examples/poptorch_style.py", "--quick"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # more would only fight with other tests for cores
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert [int(size) for size in re.findall(r"= (\d+) samples a step", done.stdout)] == [8, 16]
+    for name in ("loader", "as published", "synthetic", "real"):
+        rates = re.findall(rf"^ *{name} +([\d,]+) items/s", done.stdout, re.MULTILINE)
+        assert len(rates) == 2
+        assert all(int(rate.replace(",", "")) > 0 for rate in rates)
+    assert len(re.findall(r"the loader makes [\d.]+ × the model's pace", done.stdout)) == 2
