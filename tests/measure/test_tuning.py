@@ -21,7 +21,7 @@ from stoker.measure.targets import TargetError, judge
 from stoker.measure.trial import Trial
 from stoker.measure.tuning import Aim, Means, Teller, TuneError, Tuning, call_of, tune
 from stoker.measure.tuning.awhile import ForAWhile, epoch_s
-from stoker.measure.tuning.trials import batches_in_epoch, prepare_for_a_while
+from stoker.measure.tuning.trials import batches_ahead, batches_in_epoch, prepare_for_a_while
 
 steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 DATA = list(range(1000))
@@ -204,17 +204,37 @@ def test_epochs_are_counted_in_batches_where_lengths_are_known() -> None:
 
 
 @steady
-@given(st.lists(st.floats(0.001, 1.0), min_size=2, max_size=30), st.floats(0, 1), st.integers(1, 100))
+@given(
+    st.lists(st.floats(0.001, 1.0), min_size=2, max_size=30), st.floats(0, 1), st.integers(1, 100), st.integers(0, 20)
+)
 def test_an_epoch_is_what_was_seen_of_it_and_the_rest_at_the_later_pace(
-    waits: list[float], start_s: float, batches: int
+    waits: list[float], start_s: float, batches: int, ahead: int
 ) -> None:
     trial = Trial(len(waits), 0, start_s, tuple(waits), (0.0,) * len(waits), 0.0)
-    expected = epoch_s(trial, batches)
+    expected = epoch_s(trial, batches, ahead)
     if batches >= len(waits):
         assert expected >= trial.seconds or math.isclose(expected, trial.seconds)
         assert expected <= trial.seconds + (batches - len(waits)) * max(waits) + 1e-9
     else:
         assert math.isclose(expected, trial.seconds * batches / len(waits))
+
+
+@steady
+@given(st.integers(1, 12), st.integers(1, 100), st.floats(0.001, 1.0))
+def test_batches_that_come_in_bursts_never_look_quicker_than_they_are(ahead: int, taken: int, burst_s: float) -> None:
+    """All that is under way is finished at the same time: a long wait, then none for the rest of the burst."""
+    waits = tuple(burst_s if number % ahead == 0 else 0.0 for number in range(taken))
+    pace_s = epoch_s(Trial(taken, 0, 0.0, waits, (0.0,) * taken, 0.0), None, ahead)
+    true_s = burst_s / ahead
+    assert pace_s >= true_s * (1 - 1e-9)
+    if taken >= 2 * ahead:
+        assert pace_s <= 2 * true_s * (1 + 1e-9)
+
+
+def test_a_loader_knows_how_many_batches_it_has_under_way() -> None:
+    assert batches_ahead(stoker.DataLoader(DATA, batch_size=8)) == 0
+    assert batches_ahead(stoker.DataLoader(DATA, batch_size=8, num_workers=2, prefetch_factor=3)) == 6
+    assert batches_ahead(stoker.DataLoader(DATA, batch_size=8, workers=stoker.Workers(1, lanes=32))) == 8
 
 
 class Clock:
@@ -230,14 +250,19 @@ class Clock:
 
 @pytest.mark.parametrize(("seconds", "batches"), [(0.5, 4), (2.0, 18), (0.01, 1)])
 def test_a_trial_ends_when_its_time_is_up_and_a_few_batches_were_had(seconds: float, batches: int) -> None:
-    assert abs(len(list(ForAWhile(range(1000), seconds, Clock()))) - batches) <= 1
+    assert abs(len(list(ForAWhile(range(1000), seconds, clock=Clock()))) - batches) <= 1
+
+
+def test_a_trial_takes_twice_what_is_loaded_ahead_unless_that_takes_far_too_long() -> None:
+    assert len(list(ForAWhile(range(1000), 1.0, ahead=15, clock=Clock()))) == 30
+    assert len(list(ForAWhile(range(1000), 0.2, ahead=15, clock=Clock()))) == 15
 
 
 def test_a_short_epoch_is_repeated_as_a_whole() -> None:
-    taken = list(ForAWhile(range(5), 2.0, Clock()))
+    taken = list(ForAWhile(range(5), 2.0, clock=Clock()))
     assert len(taken) > 5
     assert taken == list(range(5)) * (len(taken) // 5)
-    assert list(ForAWhile([], 1.0, Clock())) == []
+    assert list(ForAWhile([], 1.0, clock=Clock())) == []
 
 
 class Squares:

@@ -25,6 +25,10 @@ class Window:
     def size(self) -> int:
         return self._size
 
+    @property
+    def most(self) -> int:
+        return self._most
+
     def measured(self, batch_bytes: int) -> None:
         """A batch of this size was made."""
         if batch_bytes <= self._batch_bytes and self._size > self._least:

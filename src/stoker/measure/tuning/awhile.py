@@ -1,10 +1,15 @@
 """A trial of a fraction of a second: a loader iterated for a while, and what a whole epoch would take.
 
-A trial sees the beginning of an epoch. What its first half took is believed as it is: starting workers, touching new
-memory, filling what is prefetched. The rest of the epoch then goes at the pace of the second half.
+A trial sees the beginning of an epoch. What its first part took is believed as it is: starting workers, touching new
+memory, filling what is loaded ahead. The rest of the epoch then goes at the pace of the second part.
 
-    first half      start, cold batches         as measured
-    second half     the pace                    × the batches that an epoch has left
+    first part      start, cold batches         as measured
+    second part     the pace                    × the batches that an epoch has left
+
+Where to cut matters. A crew that loads W batches at the same time may finish them at the same time too: nothing for
+long, then W at once, and so on. A pace taken from the middle of such a burst would be a fancy. So the cut comes after
+a whole number of W batches: those behind it were begun when those before it had been taken, and the wait for them is
+counted. The pace is then too slow, if anything. For the same reason a trial takes 2 W batches at least.
 
 An epoch that is shorter than a trial is repeated, whole epochs only, and needs no forecast.
 """
@@ -18,8 +23,8 @@ from typing import Any
 
 from stoker.measure.trial import Trial
 
-_LEAST_BATCHES = 4  # two for each half
-_PATIENCE = 3  # times the usual length: then two batches are enough, and after as long again, one
+_LEAST_BATCHES = 4  # two for each part
+_PATIENCE = 4  # times the usual length: then half of it is enough, and after as long again, one batch
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class ForAWhile:
 
     loader: Iterable[Any]
     seconds: float
+    ahead: int = 0  # batches that are under way at the same time
     clock: Callable[[], float] = time.perf_counter
 
     def __iter__(self) -> Iterator[Any]:
@@ -63,17 +69,22 @@ class _Pass(Iterator[Any]):
 
     def _is_enough(self) -> bool:
         elapsed, seconds = self._awhile.clock() - self._begun_at, self._awhile.seconds
-        needed = _LEAST_BATCHES if elapsed < _PATIENCE * seconds else 2 if elapsed < 2 * _PATIENCE * seconds else 1
+        needed = max(_LEAST_BATCHES, 2 * self._awhile.ahead)
+        if elapsed >= _PATIENCE * seconds:
+            needed = needed // 2 if elapsed < 2 * _PATIENCE * seconds else 1
         return elapsed >= seconds and self._taken >= needed
 
 
-def epoch_s(trial: Trial, batches: int | None) -> float:
+def epoch_s(trial: Trial, batches: int | None, ahead: int = 0) -> float:
     """What an epoch of so many batches would take; None, and the pace alone counts: a batch's time."""
     steps = [wait + model for wait, model in zip(trial.waits_s, trial.models_s, strict=True)]
-    half = len(steps) // 2
-    pace_s = sum(steps[half:]) / (len(steps) - half)
-    if batches is None:
-        return pace_s
-    if len(steps) >= batches:
+    if batches is not None and len(steps) >= batches:
         return trial.seconds * batches / len(steps)
-    return trial.start_s + sum(steps[:half]) + pace_s * (batches - half)
+    cut = _cut(len(steps), max(1, ahead))
+    pace_s = sum(steps[cut:]) / (len(steps) - cut)
+    return pace_s if batches is None else trial.start_s + sum(steps[:cut]) + pace_s * (batches - cut)
+
+
+def _cut(steps: int, ahead: int) -> int:
+    """After a whole number of what is loaded ahead, half of the steps at most; nowhere, if that is too few."""
+    return max(steps // 2 // ahead, 1) * ahead if steps > ahead else 0

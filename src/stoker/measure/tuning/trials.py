@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.measure.groups import group
-from stoker.measure.isolated import Length, Model, run_isolated
+from stoker.measure.isolated import Length, Model, Prepare, run_isolated
 from stoker.measure.plan import Turn
 from stoker.measure.rebuild import rebuild
 from stoker.measure.runs import TrialRecord
@@ -50,6 +50,7 @@ class Trials:
     run_trial: RunTrial = run_isolated
     facts: Facts = field(default_factory=facts_now)
     records: dict[Setting, list[TrialRecord]] = field(default_factory=dict)
+    _ahead: dict[Setting, int] = field(default_factory=dict)
 
     def cost(self, setting: Setting) -> float:
         """Run one more trial of the setting; what it costs."""
@@ -57,8 +58,9 @@ class Trials:
         timed = replace(setting, sleep_s=self.aim.step_s(setting.batch_size))
         turn = Turn(timed, len(self.records.get(setting, ())))
         length = Length(timeout_s=max(_LEAST_TIME_S, _GIVEN_UP_AFTER * self.trial_s))
-        prepare = partial(prepare_for_a_while, self.target, timed, self.aim.shuffle, self.trial_s)
-        record = record_trial(turn, prepare, length, self.facts, tick=self.teller.tick, run_trial=self.run_trial)
+        record = record_trial(
+            turn, self._prepare(timed), length, self.facts, tick=self.teller.tick, run_trial=self.run_trial
+        )
         self.records.setdefault(setting, []).append(record)
         self.teller.done(record)
         return math.inf if self._trouble(record) else self._cost(*self._times_s(record))
@@ -82,8 +84,18 @@ class Trials:
         """Of an epoch: the time for a sample, and for a step."""
         trial = record.measured
         batches = batches_in_epoch(self.target, record.setting.batch_size)
-        step_s = epoch_s(trial, batches) / (batches or 1)
+        step_s = epoch_s(trial, batches, self._batches_ahead(record.setting)) / (batches or 1)
         return step_s * trial.batches / max(1, trial.samples), step_s
+
+    def _prepare(self, setting: Setting) -> Prepare:
+        return partial(prepare_for_a_while, self.target, setting, self.aim.shuffle, self.trial_s)
+
+    def _batches_ahead(self, setting: Setting) -> int:
+        """How many batches a loader of this setting has under way; asked of one that is built and not iterated."""
+        if setting not in self._ahead:
+            awhile: Any = self._prepare(setting)(None)[0]
+            self._ahead[setting] = awhile.ahead
+        return self._ahead[setting]
 
     def _trouble(self, record: TrialRecord) -> str:
         if record.failure is not None:
@@ -111,10 +123,19 @@ def prepare_for_a_while(
     """The loader of a setting, to be iterated for so long, and its model."""
     if not target.is_loader:
         loader, model = prepare_loader(target, setting, shuffle, folder)
-        return ForAWhile(loader, seconds), model
+        return ForAWhile(loader, seconds, batches_ahead(loader)), model
     changes: dict[str, Any] = {"workers": workers_of(setting)}
     if setting.batch_size is not None:
         changes["batch_size"] = setting.batch_size
     if setting.prefetch is not None:
         changes["prefetch_factor"] = setting.prefetch
-    return ForAWhile(rebuild(target.thing, STOKER, **changes), seconds), pretended_model(setting)
+    rebuilt = rebuild(target.thing, STOKER, **changes)
+    return ForAWhile(rebuilt, seconds, batches_ahead(rebuilt)), pretended_model(setting)
+
+
+def batches_ahead(loader: Any) -> int:
+    """How many batches may be under way when one is taken; 0 for a loader that makes them when they are asked for."""
+    from stoker.loader.assemble import Assembly
+
+    assembly = Assembly(loader)
+    return 0 if assembly.is_inline else assembly.window().most
