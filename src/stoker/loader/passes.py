@@ -108,7 +108,7 @@ class BatchIterator:
         workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
         self._count = self._tally.begin_pass(begun_ns, self, workers)
         self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
-        self._chores.begin(self)
+        self._due_ns, self._due_step = self._chores.begin(self)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
 
@@ -148,8 +148,8 @@ class BatchIterator:
         with self._lock:
             count = self._count
             begin_ns = self._clock()
-            if begin_ns >= self._chores.due_ns or count.steps >= self._chores.due_step:
-                self._chores.do(self, begin_ns)
+            if begin_ns >= self._due_ns or self._yielded >= self._due_step:
+                self._do_chores(begin_ns)
                 begin_ns = self._clock()
             count.asked_ns = begin_ns
             try:
@@ -158,13 +158,24 @@ class BatchIterator:
                 self._broke_off(begin_ns, error)
                 raise
             end_ns = self._clock()
-            count.step(begin_ns, end_ns, self._maker.samples, self._maker.size_bytes)
+            made = self._maker
+            count.log.extend((begin_ns, end_ns, made.samples, made.size_bytes))
             if self._trace is not None:
-                self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": self._maker.samples})
+                self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": made.samples})
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
         return self._pinning(batch) if self._pinning.active else batch
+
+    def _do_chores(self, now_ns: int) -> None:
+        try:
+            self._chores.do(self, self._yielded, now_ns)
+        finally:
+            self.plan()
+
+    def plan(self) -> None:
+        """Find out when there are chores again."""
+        self._due_ns, self._due_step = self._chores.due(self, self._yielded)
 
     def _broke_off(self, begin_ns: int, error: BaseException) -> None:
         """There was no batch: an error, or the end."""
