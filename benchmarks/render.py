@@ -33,6 +33,11 @@ def render(record: Record) -> str:
     return "\n\n".join([_machine(record), _findings(record), "### Series", _series(record)])
 
 
+def findings_table(record: Record) -> str:
+    """The machine and the findings, without the series."""
+    return "\n\n".join([_machine(record), _findings(record)])
+
+
 def _machine(record: Record) -> str:
     machine = record.machine
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 import pytest
@@ -122,10 +123,11 @@ def test_a_wait_that_is_not_over_counts_already() -> None:
     tally.clock = clock
     owner = threading.Event()
     count = tally.begin_pass(clock(), owner, 0)
+    clock.turn(100)
     count.asked_ns = clock()
     clock.turn(700)
     stats = tally.stats(1, failures=0, slots=0, slots_in_use=0, slots_leased=0)
-    assert (stats.wait_s, stats.seconds, stats.steps) == (0.7, 0.7, 0)
+    assert (stats.wait_s, stats.seconds, stats.steps) == (0.7, 0.8, 0)
 
 
 def test_two_passes_side_by_side_are_both_counted() -> None:
@@ -145,9 +147,7 @@ def test_until_somebody_loads_is_start_up_and_the_rest_of_the_first_wait_is_load
     count = tally.begin_pass(begun_ns, clock, 2)
     for began_ms, worker in ((25, 1), (20, 0)):  # they import for a while
         count.heard(Report(0, Answer.DONE, 0, 1, worker, busy_ns=10 * MS, began_ns=begun_ns + began_ms * MS))
-    count.loaded(samples=8, size_bytes=64)
-    count.step(begun_ns + 5 * MS, begun_ns + 40 * MS)
-    count.heard(Report(0, Answer.DONE, 0, 1, 0, busy_ns=MS, began_ns=begun_ns + 6 * MS))  # too late to matter
+    count.log.extend((begun_ns + 5 * MS, begun_ns + 40 * MS, 8, 64))  # asked, got, samples, bytes
     clock.turn(35)
     stats = tally.stats(1, failures=0, slots=0, slots_in_use=0, slots_leased=0)
     assert (stats.start_up_s, stats.first_batch_s) == (0.020, 0.020)
@@ -155,7 +155,7 @@ def test_until_somebody_loads_is_start_up_and_the_rest_of_the_first_wait_is_load
 
 
 def test_what_a_worker_did_before_the_pass_is_not_counted_in_its_share() -> None:
-    count = PassTally(begun_ns=100, busy_ns=[0, 0])
+    count = PassTally(begun_ns=100, now_ns=110, owner=threading.Event(), workers=2, waits_ns=deque())
     count.heard(Report(0, Answer.DONE, 0, 1, 1, busy_ns=50, began_ns=80))
     count.heard(Report(0, Answer.DONE, 0, 1, 1, busy_ns=10, began_ns=20))
     count.heard(Report(0, Answer.FAILED, 0, 1, 0))  # given in the name of a dead worker
@@ -169,3 +169,13 @@ def test_passes_beyond_number_are_folded() -> None:
         list(loader)
     assert len(loader._tally._passes) == 1
     assert loader.stats().steps == 200
+
+
+def test_summing_up_on_the_way_changes_nothing() -> None:
+    loader, clock = timed()
+    for _ in loader:
+        clock.turn(30)
+        before = loader._stats()
+        loader._latest()._count.sum_up()  # type: ignore[misc, union-attr]
+        assert loader._stats() == before
+    assert loader._stats().steps == 4

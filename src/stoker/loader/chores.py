@@ -18,6 +18,7 @@ from stoker.loader.tally import Counts, PassTally, Tally
 
 _PAGE_EVERY_NS = 1_000_000_000
 NEVER = 2**63
+_LONGEST_LOG = 4096  # steps, after which they are summed up
 Told = Callable[[Stats, int], object]
 
 
@@ -62,37 +63,34 @@ class Chores:
         self._page_ns = NEVER
         self._shown = Counts()  # as things were when the page was last written
         self._steps_before = 0  # of the loader, when the pass began
-        self.due_ns = self.due_step = NEVER
 
-    def begin(self, iterator: Loads) -> None:
-        """A pass begins."""
+    def begin(self, iterator: Loads) -> tuple[int, int]:
+        """A pass begins; says when to come back, as `due` does."""
         self.end()  # of one that was left
         self._shown = iterator._tally.total()
         self._steps_before = self._shown.steps
         self._page_ns = iterator._count.begun_ns + _PAGE_EVERY_NS
-        self.plan(iterator)
+        return self.due(iterator, 0)
 
-    def plan(self, iterator: Loads) -> None:
-        """When to look in again."""
-        self.due_ns = min(iterator._tally.memory.due_ns, self._page_ns)
+    def due(self, iterator: Loads, steps: int) -> tuple[int, int]:
+        """The time, and the step of this pass, at which there is something to do again."""
+        due_ns = min(iterator._tally.memory.due_ns, self._page_ns)
         next_step = min((listener.next_step for listener in self._listeners), default=NEVER)
-        self.due_step = next_step - self._steps_before
+        return due_ns, min(next_step - self._steps_before, steps + _LONGEST_LOG)
 
-    def do(self, iterator: Loads, now_ns: int) -> None:
+    def do(self, iterator: Loads, steps: int, now_ns: int) -> None:
         """Do what is due."""
+        iterator._count.sum_up()
         memory = iterator._tally.memory
         if now_ns >= memory.due_ns:
             memory.look(iterator.pids())
         if now_ns >= self._page_ns:
             self._page_ns = now_ns + _PAGE_EVERY_NS
             self._show(iterator)
-        step = self._steps_before + iterator._count.steps
-        try:
-            for listener in list(self._listeners):
-                if step >= listener.next_step:
-                    listener.tell(iterator.stats(listener.every), step)
-        finally:
-            self.plan(iterator)
+        step = self._steps_before + steps
+        for listener in list(self._listeners):
+            if step >= listener.next_step:
+                listener.tell(iterator.stats(listener.every), step)
 
     def end(self) -> None:
         """The pass is over."""

@@ -1,45 +1,39 @@
-"""Told when the training loop waits: by a pass itself, or by whoever takes batches from it ahead of the loop.
+"""When the training loop waits, where somebody takes batches from a pass ahead of the loop.
 
-What is loaded and what is waited for are counted apart, because reading ahead does them in two threads: each number of
-a `PassTally` has one writer.
+A pass counts its own waits. Read ahead, in another thread, it does not know when the training loop itself waits; so
+whoever reads ahead has one of these and tells it. The pass puts what each batch holds into a queue, and the loop's
+thread puts both together when it is given the batch: the log of steps has one writer.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stoker.loader.tally import PassTally
-from stoker.loader.trace import PassTrace
+if TYPE_CHECKING:
+    from stoker.loader.passes import BatchIterator
 
 
-@dataclass
 class LoopClock:
-    """Notes the waits of one pass."""
+    """Told when the training loop asks for a batch, and what came of it."""
 
-    count: PassTally
-    trace: PassTrace | None
-    clock: Callable[[], int] = time.perf_counter_ns
-    batches: int = 0
-    _asked_ns: int = 0
+    def __init__(self, iterator: BatchIterator) -> None:
+        self._iterator, self._made = iterator, iterator._contents
+        self._count, self._trace = iterator._count, iterator._trace
+        self._batches = 0
 
-    def asked(self, now_ns: int | None = None) -> None:
+    def asked(self) -> None:
         """The loop asks for a batch."""
-        self._asked_ns = self.count.asked_ns = self.clock() if now_ns is None else now_ns
+        self._count.asked_ns = self._iterator.begin_step()
 
-    def got(self, samples: int | None = None) -> None:
+    def got(self) -> None:
         """It got one."""
-        end_ns = self.clock()
-        self.count.step(self._asked_ns, end_ns)
-        if self.trace is not None:
-            self.trace.wait(self._asked_ns, end_ns, {"batch": self.batches, "samples": samples})
-        self.batches += 1
+        begin_ns, end_ns = self._count.asked_ns, self._iterator._clock()
+        samples, size_bytes = self._made.popleft()
+        self._count.log.extend((begin_ns, end_ns, samples, size_bytes))
+        if self._trace is not None:
+            self._trace.wait(begin_ns, end_ns, {"batch": self._batches, "samples": samples})
+        self._batches += 1
 
     def missed(self, error: BaseException) -> None:
         """It got none: an error, or the end."""
-        end_ns = self.clock()
-        self.count.waited(self._asked_ns, end_ns)
-        if self.trace is not None and not self.count.over:
-            self.trace.end(self._asked_ns, end_ns, error)
-        self.count.over |= isinstance(error, StopIteration)
+        self._iterator.end_step(self._count.asked_ns, error)

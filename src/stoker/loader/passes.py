@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,10 +76,8 @@ class BatchIterator:
 
     def read_ahead(self) -> LoopClock:
         """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            raise RuntimeError("somebody reads ahead of the training loop already")
-        return loop
+        self._is_read_ahead = True
+        return LoopClock(self)
 
     @property
     def wants_callers_thread(self) -> bool:
@@ -106,7 +105,7 @@ class BatchIterator:
     _maker: InlineBatches | Delivery  # of the batches, set where a pass starts
     _count: PassTally
     _trace: PassTrace | None
-    _loop: LoopClock | None  # None where somebody else tells when the training loop waits
+    _is_read_ahead: bool  # somebody else tells when the training loop waits
 
     # Names that code written for torch's iterators knows.
     _workers: Any = ()
@@ -127,10 +126,11 @@ class BatchIterator:
         workers = 0 if self._assembly.is_inline else max(1, self._assembly.workers.processes)
         self._count = self._tally.begin_pass(begun_ns, self, workers)
         self._tally.memory.begin(begun_ns, 1 + self._assembly.workers.processes)
-        self._chores.begin(self)
+        self._due_ns, self._due_step = self._chores.begin(self)
         open_trace = loader._trace if loader._trace is not None and not loader._trace.closed else None
         self._trace = open_trace.begin_pass(self._count) if open_trace is not None else None
-        self._loop = LoopClock(self._count, self._trace, self._clock)
+        self._is_read_ahead = False
+        self._contents: deque[tuple[int, int]] = deque()  # samples and bytes of batches that were read ahead
 
     def _begin(self, loader: DataLoader[Any]) -> None:
         place = loader._next_place()
@@ -204,29 +204,60 @@ class BatchIterator:
 
     def _step(self) -> Any:
         with self._lock:
-            begin_ns = self._clock()
-            if begin_ns >= self._chores.due_ns or self._count.steps >= self._chores.due_step:
-                self._chores.do(self, begin_ns)
-                begin_ns = self._clock()
-            loop = self._loop
-            if loop is not None:
-                loop.asked(begin_ns)
+            begin_ns = 0
+            if not self._is_read_ahead:
+                begin_ns = self._count.asked_ns = self.begin_step()
             try:
                 if not self._yielded:
                     self._heed_news()
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
             except BaseException as error:
-                self._broke_off(error)
+                self._broke_off(begin_ns, error)
                 raise
-            self._count.loaded(self._maker.samples, self._maker.size_bytes)
-            if loop is not None:
-                loop.got(self._maker.samples)
+            self._count_batch(begin_ns)
             self._yielded += 1
             if self._length_told is not None and self._assembly.is_iterable:
                 self._warn_if_longer(self._length_told)
         return self._pinning(batch) if self._pinning.active else batch
 
-    def _broke_off(self, error: BaseException) -> None:
+    def begin_step(self) -> int:
+        """The training loop asks for a batch: gives the time, after chores that were due."""
+        begin_ns = self._clock()
+        if begin_ns >= self._due_ns or self._yielded >= self._due_step:
+            self._do_chores(begin_ns)
+            begin_ns = self._clock()
+        return begin_ns
+
+    def end_step(self, begin_ns: int, error: BaseException) -> None:
+        """The training loop got none: an error, or the end."""
+        end_ns = self._clock()
+        self._count.waited(begin_ns, end_ns)
+        if self._trace is not None and not self._count.over:
+            self._trace.end(begin_ns, end_ns, error)
+        self._count.over |= isinstance(error, StopIteration)
+
+    def _count_batch(self, begin_ns: int) -> None:
+        """A batch was made, for the training loop or for whoever reads ahead of it."""
+        made = self._maker
+        if self._is_read_ahead:
+            self._contents.append((made.samples, made.size_bytes))
+            return
+        end_ns = self._clock()
+        self._count.log.extend((begin_ns, end_ns, made.samples, made.size_bytes))
+        if self._trace is not None:
+            self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": made.samples})
+
+    def _do_chores(self, now_ns: int) -> None:
+        try:
+            self._chores.do(self, self._yielded, now_ns)
+        finally:
+            self.plan()
+
+    def plan(self) -> None:
+        """Find out when there are chores again."""
+        self._due_ns, self._due_step = self._chores.due(self, self._yielded)
+
+    def _broke_off(self, begin_ns: int, error: BaseException) -> None:
         """There was no batch: an error, or the end."""
         try:
             if isinstance(error, StopIteration):
@@ -235,8 +266,8 @@ class BatchIterator:
                 self._over()
                 self._chores.end()
         finally:
-            if self._loop is not None:
-                self._loop.missed(error)
+            if not self._is_read_ahead:
+                self.end_step(begin_ns, error)
 
     def _warn_if_longer(self, told: int) -> None:
         if self._yielded <= told:

@@ -1,11 +1,12 @@
 """Counting as the passes of a loader go along, at a cost that cannot be seen.
 
-    PassTally   one pass; written by whoever holds the iterator's lock, a few additions a step
+    PassTally   one pass; written by whoever holds the iterator's lock
     Tally       all passes of a loader; adds them up when somebody asks
 
-Nothing is shared between the passes of a loader but the deque of waits, whose `append` is atomic; so two iterators may
-run in two threads, and a third thread may ask meanwhile: it reads numbers that are at most a step apart from each
-other. Passes that are over are folded into one when the next begins, so a loader may have any number of them.
+A step costs two looks at a clock and an entry in a log (measured: benchmarks/overhead.py). Nothing is shared between
+the passes of a loader but the deque of waits, whose `extend` is atomic; so two iterators may run in two threads, and a
+third thread may ask meanwhile. Passes that are over are folded into one when the next begins, so a loader may have any
+number of them.
 
 A pass that is left early does not say so. It is over when its iterator is gone, or begins anew, and its last step is
 then the last that was heard of it.
@@ -22,7 +23,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.contracts import Report
@@ -55,44 +56,36 @@ class Counts:
             self.busy_ns[worker] += busy_ns
 
 
-@dataclass
-class PassTally(Counts):
-    """Counts one pass."""
+class PassTally:
+    """Counts one pass.
 
-    waits_ns: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_WAITS))
-    owner: Callable[[], Any] = lambda: None  # a weak reference to the iterator
-    begun_ns: int = 0
-    latest_ns: int = 0  # when the training loop was last seen
-    asked_ns: int = 0  # since when it has been waiting; 0: it is not
-    closed: bool = False  # whoever loads was let go
-    over: bool = False  # and the training loop knows
-    start_up_ns: int = 0
-    first_batch_ns: int = 0
-    first_load_ns: int = 0  # when the first run of rows was begun, by whichever worker
-    ready: int = 0
+    A step is four numbers at the end of `log`, which the iterator puts there itself: all that can be put off is. Now
+    and then the log is summed up. Sums and log are one tuple, replaced as a whole, so that another thread never sees a
+    step twice or not at all.
+    """
 
-    def loaded(self, samples: int, size_bytes: int) -> None:
-        """A batch was made."""
-        self.samples += samples
-        self.size_bytes += size_bytes
-
-    def step(self, begin_ns: int, end_ns: int) -> None:
-        """The training loop asked for a batch, and got it."""
-        wait_ns = end_ns - begin_ns
-        self.asked_ns = 0
-        self.wait_ns += wait_ns
-        self.waits_ns.append(wait_ns)
-        self.latest_ns = end_ns
-        self.steps += 1
-        if self.steps == 1:
-            self._split_first(begin_ns, end_ns)
+    def __init__(self, begun_ns: int, now_ns: int, owner: Any, workers: int, waits_ns: deque[int]) -> None:
+        self.begun_ns = begun_ns
+        self.start_ns = now_ns - begun_ns  # what the training loop waited until there was an iterator
+        self.asked_ns = 0  # when it last asked for a batch
+        self.log: list[int] = []  # of each step: when it was asked for, when it came, samples, bytes
+        self.retries = self.restarts = 0
+        self.busy_ns = [0] * workers
+        self.first_load_ns = 0  # when the first run of rows was begun, by whichever worker
+        self.ready = 0
+        self.closed = False  # whoever loads was let go
+        self.over = False  # and the training loop knows
+        self._owner = weakref.ref(owner)
+        self._waits_ns = waits_ns
+        self._first: tuple[int, int] | None = None  # when the first batch was asked for, and when it came
+        self._summed: tuple[Counts, int, list[int]] = (Counts(wait_ns=self.start_ns), now_ns, self.log)
 
     def waited(self, begin_ns: int, end_ns: int) -> None:
         """The training loop asked for a batch and got none."""
-        self.asked_ns = 0
         if not self.over:
-            self.wait_ns += end_ns - begin_ns
-            self.latest_ns = end_ns
+            self.sum_up()
+            sums, _, log = self._summed
+            self._summed = replace(sums, wait_ns=sums.wait_ns + end_ns - begin_ns), end_ns, log
 
     def heard(self, report: Report) -> None:
         """A worker has answered. What it did before this pass began is not counted: shares are of a pass's time."""
@@ -101,29 +94,71 @@ class PassTally(Counts):
             began_ns = report.began_ns
             if began_ns >= self.begun_ns:
                 self.busy_ns[report.worker] += report.busy_ns
-                if not self.steps and not 0 < self.first_load_ns <= began_ns:
+                if not 0 < self.first_load_ns <= began_ns:
                     self.first_load_ns = began_ns
             else:
                 self.busy_ns[report.worker] += max(0, began_ns + report.busy_ns - self.begun_ns)
 
+    def sum_up(self) -> None:
+        """Empty the log. Only for whoever writes it, or when nobody does any more."""
+        if self.log:
+            sums, latest_ns = self._now()
+            self._first = self.first
+            self._waits_ns.extend(self.unsummed_waits_ns())
+            self.log = []
+            self._summed = sums, latest_ns, self.log
+
+    def unsummed_waits_ns(self) -> list[int]:
+        log = self._summed[2][:]
+        return [end_ns - begin_ns for begin_ns, end_ns in zip(log[::4], log[1::4], strict=True)]
+
     def add_to(self, total: Counts, now_ns: int) -> None:
         """Add the sums as they are at this moment."""
-        is_running = self.is_running
-        self.pass_ns = max(0, (now_ns if is_running else self.latest_ns) - self.begun_ns)
-        asked_ns = self.asked_ns
-        total.add(self)
-        if is_running and asked_ns:
+        is_running, asked_ns = self.is_running, self.asked_ns
+        sums, latest_ns = self._now()
+        total.add(sums)
+        if is_running and asked_ns > latest_ns:
             total.wait_ns += max(0, now_ns - asked_ns)
+        more = Counts(retries=self.retries, restarts=self.restarts, busy_ns=self.busy_ns)
+        more.pass_ns = max(0, (now_ns if is_running else latest_ns) - self.begun_ns)
+        total.add(more)
+
+    def _now(self) -> tuple[Counts, int]:
+        """Sums and log together, and when the training loop was last seen."""
+        sums, latest_ns, log = self._summed
+        log = log[:]
+        if not log:
+            return sums, latest_ns
+        return Counts(
+            steps=sums.steps + len(log) // 4,
+            wait_ns=sums.wait_ns + sum(log[1::4]) - sum(log[::4]),
+            samples=sums.samples + sum(log[2::4]),
+            size_bytes=sums.size_bytes + sum(log[3::4]),
+        ), log[-3]
 
     @property
     def is_running(self) -> bool:
-        return not self.over and not self.closed and self.owner() is not None
+        return not self.over and not self.closed and self._owner() is not None
 
-    def _split_first(self, begin_ns: int, end_ns: int) -> None:
-        """Of the first wait, the part before anybody had begun to load belongs to the start-up."""
+    def is_left(self, owner: Any) -> bool:
+        """Whether nobody can go on with it, now that `owner` begins a new pass."""
+        alive = self._owner()
+        return alive is None or alive is owner
+
+    @property
+    def first(self) -> tuple[int, int] | None:
+        """When the first batch was asked for, and when it came."""
+        log = self._summed[2]
+        return self._first if self._first or not log else (log[0], log[1])
+
+    @property
+    def split_first(self) -> tuple[int, int]:
+        """What the training loop waited for the first batch: until somebody had begun to load it, and from then on."""
+        if self.first is None:
+            return self.start_ns, 0
+        begin_ns, end_ns = self.first
         loading_from_ns = min(max(begin_ns, self.first_load_ns), end_ns)
-        self.start_up_ns += loading_from_ns - begin_ns
-        self.first_batch_ns = end_ns - loading_from_ns
+        return self.start_ns + loading_from_ns - begin_ns, end_ns - loading_from_ns
 
 
 class Tally:
@@ -143,17 +178,7 @@ class Tally:
 
     def begin_pass(self, begun_ns: int, owner: Any, workers: int) -> PassTally:
         """A pass can load from now on; the time until here was its start-up."""
-        now_ns = self.clock()
-        start_up_ns = now_ns - begun_ns
-        begun = PassTally(
-            waits_ns=self._waits_ns,
-            owner=weakref.ref(owner),
-            begun_ns=begun_ns,
-            latest_ns=now_ns,
-            wait_ns=start_up_ns,
-            start_up_ns=start_up_ns,
-            busy_ns=[0] * workers,
-        )
+        begun = PassTally(begun_ns, self.clock(), owner, workers, self._waits_ns)
         with self._lock:
             self._fold(owner)
             self._passes.append(begun)
@@ -163,10 +188,10 @@ class Tally:
         """Add up passes that are over: ended, without an iterator, or with one that begins anew."""
         still: list[PassTally] = []
         for one in self._passes:
-            alive = one.owner()
-            one.over |= alive is None or alive is owner
+            one.over |= one.is_left(owner)
             if one.over:
-                one.add_to(self._folded, one.latest_ns)
+                one.sum_up()
+                one.add_to(self._folded, 0)
             else:
                 still.append(one)
         self._passes = still
@@ -184,19 +209,21 @@ class Tally:
         """The numbers now; quantiles are those of the latest steps."""
         total = self.total()
         with self._lock:
-            latest = self._passes[-1] if self._passes else PassTally()
+            latest = self._passes[-1] if self._passes else None
+            waits_ns = [*self._waits_ns, *(wait_ns for one in self._passes for wait_ns in one.unsummed_waits_ns())]
+        start_up_ns, first_batch_ns = latest.split_first if latest is not None else (0, 0)
         return Stats(
             steps=total.steps,
             samples=total.samples,
             size_bytes=total.size_bytes,
             seconds=total.pass_ns / 1e9,
             wait_s=total.wait_ns / 1e9,
-            wait_quantiles_s=_quantiles(sorted(list(self._waits_ns)[-latest_steps:])),
-            start_up_s=latest.start_up_ns / 1e9,
-            first_batch_s=latest.first_batch_ns / 1e9,
+            wait_quantiles_s=_quantiles(sorted(waits_ns[-latest_steps:])),
+            start_up_s=start_up_ns / 1e9,
+            first_batch_s=first_batch_ns / 1e9,
             busy_s=tuple(busy_ns / 1e9 for busy_ns in total.busy_ns),
             lanes=lanes,
-            ready=latest.ready if latest.is_running else 0,
+            ready=latest.ready if latest is not None and latest.is_running else 0,
             retries=total.retries,
             restarts=total.restarts,
             peak_bytes=self.memory.peak_bytes,

@@ -74,7 +74,7 @@ class PassTrace:
         self._steps = 0
         events.name(self._pid, "training process", 0)
         events.name_track(self._pid, self._loop, "training loop" if not track else f"training loop {track + 1}")
-        self._last_end_ns = count.begun_ns + count.start_up_ns
+        self._last_end_ns = count.begun_ns + count.start_ns
         self._span("start", self._loop, count.begun_ns, self._last_end_ns, {})
 
     def wait(self, begin_ns: int, end_ns: int, what: dict[str, Any]) -> None:

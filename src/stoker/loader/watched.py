@@ -56,7 +56,7 @@ class Watched:
         self._listeners.append(Listener(function, every, stats.steps + every, stats))
         latest = self._latest_pass()
         if latest is not None:
-            latest._chores.plan(latest)  # a pass that is under way
+            latest.plan()  # in the middle of a pass
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""

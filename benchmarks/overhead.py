@@ -1,0 +1,259 @@
+"""What watching costs: the statistics that are always on, and a trace.
+
+    python benchmarks/overhead.py                 all cases; about a minute
+    python benchmarks/overhead.py --only trace    one case (may be given several times)
+    python benchmarks/overhead.py --quick         small sizes: does everything run?
+
+"Bare" is the same loader with everything cut out of a step that is there for statistics: clocks, counts, chores. Bare
+and watched iterators live side by side and take turns of a hundred batches, so that a machine that changes its mood
+changes it for both. The loaders do next to nothing, because a difference of half a microsecond drowns in the noise of a
+batch that takes a hundred; what is found is then told as a share of such a batch. What is timed is the processor time
+of the training thread: a cost cannot hide there, and other programs disturb it little. The cost is the difference of
+the lower quartiles of the turns; what happens more seldom than each step is timed by itself and added. The record is
+benchmarks/results/overhead.json, and `docs/measuring.md` is rendered from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import engine_data as data
+import torch
+import torch.utils.data
+from engine_bench import Result
+from render import figure, findings_table, replace_between, target
+from rich.console import Console
+
+import stoker
+from stoker.loader.crewed import CrewedIterator
+from stoker.loader.inline import InlineIterator
+from stoker.loader.page import Page
+from stoker.loader.tally import Memory, PassTally, Tally
+from stoker.measure import CaseRecord, Finding, Record, load_record, median, quantile, save_record
+from stoker.measure.records import load_average, machine_facts, now, version_facts
+
+HERE = Path(__file__).resolve().parent
+RECORD = HERE / "results" / "overhead.json"
+PAGE = HERE.parent / "docs" / "measuring.md"
+SETTINGS = "shares are of a batch that takes 100 µs: 10 000 batches/s"
+BATCH_US, WORKED_BATCH_US = 100.0, 1000.0
+TURN = 100  # batches
+STEPS_SUMMED_UP = 4096
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    quick: bool
+    folder: Path
+
+    def of(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+class BareInline(InlineIterator):
+    """An inline pass that counts nothing."""
+
+    def _step(self) -> Any:
+        return _bare_step(self)
+
+
+class BareCrewed(CrewedIterator):
+    """A pass with workers that counts nothing."""
+
+    def _step(self) -> Any:
+        return _bare_step(self)
+
+
+def _bare_step(batches: Any) -> Any:
+    with batches._lock:
+        try:
+            batch = batches._next()
+        except StopIteration:
+            batches._progress.finished = True
+            batches._failures.check_epoch(batches._yielded)
+            batches._over()
+            raise
+        batches._yielded += 1
+        if batches._length_told is not None and batches._assembly.is_iterable:
+            batches._warn_if_longer(batches._length_told)
+    return batches._pinning(batch) if batches._pinning.active else batch
+
+
+class Deaf(PassTally):
+    """Hears reports, and counts nothing."""
+
+    def heard(self, report: Any) -> None:
+        pass
+
+
+class DeafTally(Tally):
+    def begin_pass(self, begun_ns: int, owner: Any, workers: int) -> PassTally:
+        return Deaf(begun_ns, begun_ns, owner, workers, deque())
+
+
+def inline(size: Size) -> Result:
+    """Statistics of an inline loader that gives 10 000 batches a second."""
+    loader = _quick_loader()
+    turns = _turns(BareInline(loader), InlineIterator(loader), size.of(400, 5))
+    chores = {"page": _page_us(size), "look": _look_us(size), "sum": _sum_us(size)}
+    page_us, look_us, sum_us = (median(values) for values in chores.values())
+    step_us = _more_us(turns) + sum_us / STEPS_SUMMED_UP
+    # By design: a page a second, and looks at memory for a five-hundredth of the time.
+    share = 100 * step_us / BATCH_US
+    with_chores = share + 100 * page_us / 1e6 + 100 / 500
+    a_step, a_page = f"{step_us:.2f} µs a batch", f"a page takes {page_us:,.0f} µs each second"
+    a_look = f"a look {look_us / 1e3:,.1f} ms each {look_us * 500 / 1e6:,.0f} s"
+    findings = (
+        Finding("statistics, each step", "at most", 1.0, share, "%", a_step),
+        Finding("the same, with pages and looks at memory", "at most", 1.0, with_chores, "%", f"{a_page}, {a_look}"),
+    )
+    series = {f"{name}, µs a batch": values for name, values in turns.items()}
+    return Result(SETTINGS, findings, series | {f"{name}, µs": values for name, values in chores.items()})
+
+
+def workers(size: Size) -> Result:
+    """Statistics of a loader with two workers."""
+    dataset = data.Nothing(10**6)
+    bare, watched = (stoker.DataLoader(dataset, 8, num_workers=2) for _ in range(2))
+    bare._tally = DeafTally()
+    turns = _turns(BareCrewed(bare), CrewedIterator(watched), size.of(150, 3))
+    share = 100 * _more_us(turns) / WORKED_BATCH_US
+    detail = f"{_more_us(turns):.2f} µs of the training process a batch, two reports each"
+    found = Finding("statistics, two workers, batches of 1 ms", "at most", 1.0, share, "%", detail)
+    return Result("batches of 8 empty samples", (found,), {f"{name}, µs a batch": v for name, v in turns.items()})
+
+
+def trace(size: Size) -> Result:
+    """A trace, inline at 10 000 batches a second and with two workers."""
+    loader, count = _quick_loader(), size.of(100, 3)
+    bare = InlineIterator(loader)
+    with loader.trace(size.folder / "inline.json"):
+        turns = _turns(bare, InlineIterator(loader), count)
+    plain, traced = (stoker.DataLoader(data.Nothing(10**6), 8, num_workers=2) for _ in range(2))
+    with traced.trace(size.folder / "workers.json"):
+        crewed = _turns(iter(plain), iter(traced), count)
+    size_bytes = (size.folder / "workers.json").stat().st_size / (TURN * (count + 1))
+    share, crewed_share = 100 * _more_us(turns) / BATCH_US, 100 * _more_us(crewed) / WORKED_BATCH_US
+    findings = (
+        Finding("a trace, inline", "at most", 50.0, share, "%", f"{_more_us(turns):.0f} µs a batch"),
+        Finding(
+            "a trace, two workers, batches of 1 ms",
+            "at most",
+            50.0,
+            crewed_share,
+            "%",
+            f"{_more_us(crewed):.0f} µs and {size_bytes:,.0f} bytes a batch",
+        ),
+    )
+    series = {f"inline {name}, µs a batch": values for name, values in turns.items()}
+    return Result(SETTINGS, findings, series | {f"workers {name}, µs a batch": v for name, v in crewed.items()})
+
+
+def _quick_loader() -> stoker.DataLoader[Any]:
+    return stoker.DataLoader(torch.utils.data.TensorDataset(torch.arange(2_000_000)), 8)
+
+
+def _turns(bare: Iterator[Any], watched: Iterator[Any], count: int) -> dict[str, list[float]]:
+    """What a batch takes in each turn, in microseconds of the training thread; the first turn of both warms up."""
+    both, taken = {"bare": bare, "watched": watched}, {"bare": [0.0] * 0, "watched": [0.0] * 0}
+    for number in range(count + 1):
+        for name in ("bare", "watched") if number % 2 else ("watched", "bare"):
+            taken[name].append(_turn_us(both[name]))
+    return {name: values[1:] for name, values in taken.items()}
+
+
+def _turn_us(batches: Iterator[Any]) -> float:
+    begun_ns = time.thread_time_ns()
+    for _ in range(TURN):
+        next(batches)
+    return (time.thread_time_ns() - begun_ns) / 1e3 / TURN
+
+
+def _more_us(turns: dict[str, list[float]]) -> float:
+    return quantile(turns["watched"], 0.25) - quantile(turns["bare"], 0.25)
+
+
+def _sum_us(size: Size) -> list[float]:
+    taken = []
+    for _ in range(size.of(50, 3)):
+        count = PassTally(0, 0, Deaf, 0, deque(maxlen=STEPS_SUMMED_UP))
+        for step in range(STEPS_SUMMED_UP):
+            count.log.extend((step * 10**6, step * 10**6 + 500, 8, 64))
+        taken.append(_timed_us(count.sum_up))
+    return taken
+
+
+def _page_us(size: Size) -> list[float]:
+    page = Page({"dataset": "TensorDataset", "workers": 0})
+    numbers = {"steps": 10**6, "samples": 10**7, "samples_per_s": 1e4, "wait_share": 0.5, "worker_pids": [1, 2]}
+    taken = [_timed_us(lambda: page.write(numbers)) for _ in range(size.of(50, 3))]
+    page.remove()
+    return taken
+
+
+def _look_us(size: Size) -> list[float]:
+    memory = Memory()
+    return [_timed_us(lambda: memory.look([])) for _ in range(size.of(20, 3))]
+
+
+def _timed_us(do: Callable[[], object]) -> float:
+    begun_ns = time.thread_time_ns()
+    do()
+    return (time.thread_time_ns() - begun_ns) / 1e3
+
+
+CASES: dict[str, Callable[[Size], Result]] = {"inline": inline, "workers": workers, "trace": trace}
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, save, tell, render; 1 if a claim fell short."""
+    parser = argparse.ArgumentParser(description="Measure what statistics and a trace cost.")
+    parser.add_argument("--only", action="append", choices=list(CASES), help="measure this case only")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
+    options = parser.parse_args(arguments)
+    path = RECORD.with_name("overhead-quick.json") if options.quick else RECORD
+    torch.set_num_threads(1)
+    record, console, passed = _record(path), Console(), True
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        for name in options.only or CASES:
+            case = record.cases[name] = _measure(name, Size(options.quick, Path(folder)))
+            save_record(record, path)
+            for found in case.findings:
+                passed &= found.passed
+                verdict = "[green]pass[/green] " if found.passed else "[red]short[/red]"
+                measured = f"{figure(found.measured)} {found.unit} (target {target(found)})"
+                console.print(f"{verdict} {found.claim}: [bold]{measured}[/bold]  {found.detail}", highlight=False)
+    if not options.quick:
+        PAGE.write_text(replace_between(PAGE.read_text(encoding="utf-8"), RECORD.name, findings_table(record)), "utf-8")
+    return 0 if passed else 1
+
+
+def _record(path: Path) -> Record:
+    machine = machine_facts() | {"torch_threads": 1}
+    versions = {"stoker": stoker.__version__, **version_facts(("torch", "numpy"))}
+    if path.exists() and (saved := load_record(path)).continues(machine, versions):
+        return saved
+    return Record(machine, versions)
+
+
+def _measure(name: str, size: Size) -> CaseRecord:
+    load_before, begun = load_average(), time.monotonic()
+    result = CASES[name](size)
+    series = {series: tuple(values) for series, values in result.series.items()}
+    title = (CASES[name].__doc__ or name).strip()
+    took_s = round(time.monotonic() - begun, 1)
+    return CaseRecord(title, result.settings, result.findings, series, now(), took_s, load_before)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
