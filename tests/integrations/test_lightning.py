@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 
 pytest.importorskip("lightning")
 
+import lightning
 from lightning.pytorch.callbacks import BasePredictionWriter
+from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.data import _update_dataloader
 from tests.integrations.lightning_parts import QUIET, Diary, quiet_trainer
@@ -115,6 +118,21 @@ def test_several_loaders_are_combined(mode: str, steps: int) -> None:
     assert all(set(batch) == {"long", "short"} for _, batch in model.trained)
 
 
+def test_fabric_takes_the_loader_and_resumes_it() -> None:
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    own = loader(**ORDERS["seeded"])
+    epochs = [[batch.tolist() for batch in own] for _ in range(3)]
+    saved = loader(**ORDERS["seeded"])
+    wrapped = fabric.setup_dataloaders(saved)
+    assert [batch.tolist() for batch in wrapped] == epochs[0]
+    next(iter(wrapped))
+    resumed = loader(**ORDERS["seeded"])
+    wrapped = fabric.setup_dataloaders(resumed)
+    resumed.load_state_dict(saved.state_dict())
+    assert [batch.tolist() for batch in wrapped] == epochs[1][1:]
+    assert [batch.tolist() for batch in wrapped] == epochs[2]
+
+
 class TestMadeAnew:
     """Lightning makes a loader anew from its attributes to put a sampler in: nothing of ours may be lost on the way."""
 
@@ -162,6 +180,12 @@ class TestDataModule:
         assert [len(batch) for _, batch in model.trained] == [5, 5, 5, 5]
         assert model.evaluated == [[0, 1], [2, 3], [0, 1], [2, 3], [4, 5]]
         assert trainer.predict(model, data) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+    def test_lightnings_tuner_finds_the_batch_size(self, tmp_path: Path) -> None:
+        data = DataModule(SAMPLES, SAMPLES, batch_size=2)
+        trainer = quiet_trainer(max_epochs=1, default_root_dir=tmp_path)
+        assert Tuner(trainer).scale_batch_size(Diary(), datamodule=data, max_trials=2, steps_per_trial=1) == 8
+        assert data.train_dataloader().batch_size == 8
 
     def test_options_reach_the_loader(self) -> None:
         workers = stoker.Workers(0, lanes=2)

@@ -141,6 +141,23 @@ def test_a_short_loader_that_goes_round_within_an_epoch_keeps_its_round() -> Non
     assert batches(resumed) == rounds[2]
 
 
+def test_a_trainer_that_counts_from_0_in_every_process_goes_on_where_the_state_was() -> None:
+    def make() -> Any:
+        return LOADERS["seeded"]()
+
+    whole = make()
+    passes = [told(whole, epoch, after_iter=False) for epoch in range(5)]
+    loader = make()
+    loader.set_epoch(2)
+    iterator = iter(loader)
+    next(iterator)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    resumed.set_epoch(0)
+    assert batches(resumed) == passes[2][1:]
+    assert [told(resumed, epoch, after_iter=False) for epoch in (1, 2)] == passes[3:]
+
+
 def test_a_state_says_the_trainers_epoch_only_where_it_differs() -> None:
     loader = LOADERS["seeded"]()
     told(loader, 3, after_iter=False)

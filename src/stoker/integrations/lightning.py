@@ -70,7 +70,8 @@ class DataModule(_Base):  # type: ignore[misc]
         super().__init__()
         self._given = {"train": train, "val": val, "test": test, "predict": predict}
         self._made: dict[str, Any] = {}
-        self._options = {"batch_size": batch_size, **options}
+        self.batch_size = batch_size  # by this name Lightning's tuner finds it and changes it
+        self._options = options
         self._order = {"seed": seed, "shuffle": shuffle}
         self._evaluation = dict(evaluation or {})
         self._loaders: list[TrainLoader] = []
@@ -115,13 +116,13 @@ class DataModule(_Base):  # type: ignore[misc]
 
     def _train_loader(self, dataset: Any) -> TrainLoader:
         order = {"seed": self._order["seed"]} if isinstance(dataset, IterableDataset) else self._order
-        loader = TrainLoader(dataset, **{**order, **self._options})
+        loader = TrainLoader(dataset, **{"batch_size": self.batch_size, **order, **self._options})
         loader.batches_ahead = self._batches_ahead
         self._loaders.append(loader)
         return loader
 
     def _evaluation_loader(self, dataset: Any) -> DataLoader[Any]:
-        return DataLoader(dataset, **{**self._options, **self._evaluation})
+        return DataLoader(dataset, **{"batch_size": self.batch_size, **self._options, **self._evaluation})
 
     def _batches_ahead(self) -> int:
         """Batches that Lightning has taken from its loaders but not given to the model yet."""

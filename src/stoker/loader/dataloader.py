@@ -227,7 +227,7 @@ class DataLoader(Watched, torch.utils.data.DataLoader[T]):
         self._failures.resume(place.failures)
         place.failures = {}  # counted there from now on
         self._go_to(place)
-        self._epochs.news, self._epochs.current = None, place.told
+        self._epochs.resume(place.epoch, place.told)
 
     def _go_to(self, place: Place) -> None:
         """Let the next pass begin there."""

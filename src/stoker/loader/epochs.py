@@ -9,7 +9,8 @@ another one before its first batch begins that epoch instead:
     heard != the place's     the place is in an epoch that the trainer has left behind: the new one begins at its start
 
 The second matters most after a state that was saved at an epoch's very end: the trainer goes on with the next epoch,
-and a pass without batches would cost it that whole epoch.
+and a pass without batches would cost it that whole epoch. A trainer that says a lower number than the loaded place's
+counts from 0 in every process (Fabric does): from then on its numbers are taken as so many more.
 """
 
 from __future__ import annotations
@@ -27,10 +28,19 @@ class Epochs:
 
     news: int | None = None  # said, and no pass has heeded it yet
     current: int | None = None  # the trainer's epoch
+    _loaded: int | None = None  # the epoch of a loaded place, until the trainer says something
+    _ahead: int = 0  # how far the place was ahead of the trainer's count
 
     def tell(self, epoch: int) -> None:
         """The trainer begins an epoch."""
-        self.news = self.current = int(epoch)
+        if self._loaded is not None:
+            self._ahead, self._loaded = max(0, self._loaded - int(epoch)), None
+        self.news = self.current = int(epoch) + self._ahead
+
+    def resume(self, epoch: int, told: int | None) -> None:
+        """A place was loaded, and what was said before is over."""
+        self.news, self.current, self._ahead = None, told, 0
+        self._loaded = epoch if told is None else told
 
     def heed(self) -> int | None:
         """The news, once."""

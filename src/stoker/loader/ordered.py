@@ -73,8 +73,8 @@ class OrderPlan(DistributedSampler[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Called by trainers before an epoch; else the loader counts by itself."""
-        self.epoch = epoch
         self.epochs.tell(epoch)
+        self.epoch = self.epochs.current or 0
 
     def positions(self, step: int) -> Numbers:
         """Where in the epoch the samples stand that this rank takes in a step."""
