@@ -82,6 +82,17 @@ def test_the_training_loop_starts_waits_steps_and_ends(workers: Workers, tmp_pat
     assert track_names(events)[loop] == ("training process", "training loop")
 
 
+@pytest.mark.parametrize("ways", [{}, {"num_workers": 1}], ids=["inline", "process"])
+def test_a_loop_that_is_read_ahead_of_waits_as_any_other(ways: dict[str, Any], tmp_path: Path) -> None:
+    events = traced(tmp_path / "trace.json", DataLoader(Made(23, number), 4, device="cpu", **ways), epochs=2)
+    waits = named(events, "wait")
+    assert [(event["args"]["batch"], event["args"]["samples"]) for event in waits] == [
+        *zip(range(6), [4, 4, 4, 4, 4, 3], strict=True),
+        *zip(range(6), [4, 4, 4, 4, 4, 3], strict=True),
+    ]
+    assert overlaps(events) == []
+
+
 @who
 def test_things_on_one_track_happen_one_after_the_other(workers: Workers, tmp_path: Path) -> None:
     events = traced(tmp_path / "trace.json", DataLoader(Made(60, picture), 4, workers=workers), epochs=2)
