@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker.measure
-from stoker.loader.probe import Probe
+from stoker.loader.probe import Probe, cores
 from stoker.loader.tuned import read_tuned
 from stoker.measure.isolated import Outcome
 from stoker.measure.runs import Failure
@@ -126,6 +126,11 @@ def test_the_model_takes_its_step_in_every_trial() -> None:
         means=Means(script, sees),
     )
     assert {(setting.batch_size, setting.sleep_s) for setting in script.asked} == {(10, 0.004), (20, 0.008)}
+
+
+def test_more_processes_than_cores_are_tried_without_a_warning() -> None:
+    many = 4 * cores()  # warnings are errors here
+    assert tuned(lambda setting: outcome(setting, 0.01), processes=(many,)).best.setting.workers == many
 
 
 def test_everybody_is_told_of_every_trial() -> None:

@@ -7,6 +7,7 @@ is given up because it takes too long, costs infinitely much: it is kept with th
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,7 +94,9 @@ class Trials:
     def _batches_ahead(self, setting: Setting) -> int:
         """How many batches a loader of this setting has under way; asked of one that is built and not iterated."""
         if setting not in self._ahead:
-            awhile: Any = self._prepare(setting)(None)[0]
+            with warnings.catch_warnings():  # torch's of more workers than cores, which are tried on purpose
+                warnings.filterwarnings("ignore", message="This DataLoader will create")
+                awhile: Any = self._prepare(setting)(None)[0]
             self._ahead[setting] = awhile.ahead
         return self._ahead[setting]
 
