@@ -104,6 +104,9 @@ class OneHead(Dataset[int]):
         self._disk.write(bytes(8))
         self._disk.flush()
 
+    def __del__(self) -> None:
+        self._disk.close()
+
     def __len__(self) -> int:
         return self._count
 

@@ -97,6 +97,8 @@ def test_workers_that_slow_the_model_down_are_too_many() -> None:
     crowded = Facts(WITH, pace(0.02), 0.05, together=pace(0.1, model_s=0.099), inside=Inside(SAMPLE))
     assert judge(crowded) is Cause.TOO_MANY_WORKERS
     assert judge(crowded, [tried(1.0, num_workers=1)]) is Cause.MODEL  # other programs slow it down, not these
+    waiting = replace(crowded, together=pace(0.12, model_s=0.09))
+    assert judge(waiting, [tried(1.0, num_workers=1)]) is Cause.MODEL
     alone = replace(crowded, given=replace(WITH, processes=1))
     assert words_of(alone)[0] == "num_workers=0"
     assert judge(alone, [tried(1.5, num_workers=0)]) is Cause.TOO_MANY_WORKERS

@@ -1,7 +1,7 @@
 """From facts and trials to one cause. First match wins:
 
     the model computes longer than it does alone       too many workers on its cores, or threads that hold the GIL
-    it hardly ever waits                               the model
+    … with fewer as well, or it hardly ever waits      the model
     the copy explains most of its waiting              copying to the device
     the first batch explains it                        the start of an epoch
     the loader keeps up, yet the model waits           too few workers, if nobody loads meanwhile; else too little ahead
@@ -81,9 +81,10 @@ def _batches(facts: Facts) -> int:
 
 def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) -> Cause | None:
     lost, fewer = lost_s(facts), _fewer(tried, facts.given, least=0)
-    if slows_the_model(facts) and _slowed_s(facts) > lost and (fewer is None or fewer >= WORTH_IT):
+    slowed = slows_the_model(facts) and _slowed_s(facts) > lost
+    if slowed and (fewer is None or fewer >= WORTH_IT):
         return Cause.GIL if _threads_hold_the_gil(facts) else Cause.TOO_MANY_WORKERS
-    if not _waits(facts):
+    if slowed or not _waits(facts):
         return Cause.MODEL
     if facts.copy_s * _batches(facts) > _MOSTLY * lost:
         return Cause.COPYING
