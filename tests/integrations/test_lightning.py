@@ -184,8 +184,8 @@ class TestDataModule:
     def test_lightnings_tuner_finds_the_batch_size(self, tmp_path: Path) -> None:
         data = DataModule(SAMPLES, SAMPLES, batch_size=2)
         trainer = quiet_trainer(max_epochs=1, default_root_dir=tmp_path)
-        assert Tuner(trainer).scale_batch_size(Diary(), datamodule=data, max_trials=2, steps_per_trial=1) == 8
-        assert data.train_dataloader().batch_size == 8
+        assert Tuner(trainer).scale_batch_size(Diary(), datamodule=data, max_trials=2, steps_per_trial=1) == 4
+        assert data.train_dataloader().batch_size == 4
 
     def test_options_reach_the_loader(self) -> None:
         workers = stoker.Workers(0, lanes=2)

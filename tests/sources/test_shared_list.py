@@ -447,6 +447,7 @@ def test_a_message_whose_list_is_gone_says_so_instead_of_reading_another_file() 
 
 def touch_all(connection: Connection, items: Any) -> None:
     """Read every item, tell how much private memory that took, and stay alive until told otherwise."""
+    gc.freeze()  # as a worker does: a collection would write into every object that the whole suite has made so far
     process = psutil.Process()
     process.memory_full_info()  # once before, so that psutil's own first use is not counted
     before = process.memory_full_info().uss
