@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from stoker.batches.large import streamed
 from stoker.contracts import Bytes
+from stoker.slots import streams
 
 _ALIGN = 64
 _SMALL_BYTES = 65536  # a guess: below this, what a strided view drags along does not matter
@@ -50,8 +52,16 @@ def pack(batch: Any, slot: Callable[[int], Bytes], written: Bytes | None = None)
     if copied and end:
         memory = slot(end)
         for buffer, place in copied:
-            memory[place : place + buffer.nbytes] = np.frombuffer(buffer, np.uint8) if buffer.nbytes else ()
+            _copy(buffer, memory[place : place + buffer.nbytes])
     return Packed(stream.getvalue(), tuple(places)), end
+
+
+def _copy(buffer: memoryview, target: Bytes) -> None:
+    if not buffer.nbytes:
+        return
+    source = np.frombuffer(buffer, np.uint8)
+    if not (streams(buffer.nbytes, rows=1) and streamed([source], target)):
+        target[:] = source
 
 
 def _place_in(memory: Bytes | None, buffer: memoryview) -> int | None:

@@ -4,7 +4,7 @@ Every writer first makes sure that all values of the run are what the layout say
 silent conversion would give another batch than torch's loader; what differs is a misfit. Writing itself is one call a
 column where possible: `torch.stack(out=…)` and `np.concatenate(out=…)` copy at memory speed and, for small samples,
 cost 100 to 150 ns each instead of the 2 µs of converting and stacking them one by one (measured:
-benchmarks/engine.py).
+benchmarks/engine.py). Large rows of large batches are copied past the caches instead.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stoker.batches.large import streamed
 from stoker.batches.layout import Column, Layout, Leaf, Misfit, columns_of
 from stoker.contracts import Bytes
+from stoker.slots import streams
 
 if TYPE_CHECKING:
     import torch
@@ -30,9 +32,10 @@ def write_rows(layout: Layout, samples: Column, memory: Bytes, start: int, rows:
             loose.append(_checked_loose(column))
         elif leaf.row_bytes:
             begin = place + start * leaf.row_bytes
-            _WRITERS[leaf.kind](leaf, column, memory[begin : begin + leaf.row_bytes * len(column)])
+            large = streams(leaf.row_bytes, rows)
+            _WRITERS[leaf.kind](leaf, column, memory[begin : begin + leaf.row_bytes * len(column)], large)
         else:  # empty shapes take no room, but must still be what the layout says
-            _WRITERS[leaf.kind](leaf, column, np.empty(0, np.uint8))
+            _WRITERS[leaf.kind](leaf, column, np.empty(0, np.uint8), False)
     return loose
 
 
@@ -75,7 +78,7 @@ def _numpy_dtype(leaf: Leaf) -> np.dtype[Any]:
     return np.dtype(leaf.dtype)
 
 
-def _write_tensors(leaf: Leaf, column: Column, memory: Bytes) -> None:
+def _write_tensors(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> None:
     import torch
 
     dtype, shape = getattr(torch, leaf.dtype), torch.Size(leaf.shape)
@@ -84,6 +87,8 @@ def _write_tensors(leaf: Leaf, column: Column, memory: Bytes) -> None:
             raise Misfit
     if not leaf.row_bytes:
         return
+    if large and streamed(column, memory):
+        return
     out = torch.from_numpy(memory).view(dtype).view(len(column), *leaf.shape)
     try:
         torch.stack(list(column), 0, out=out)
@@ -91,7 +96,7 @@ def _write_tensors(leaf: Leaf, column: Column, memory: Bytes) -> None:
         raise Misfit from None
 
 
-def _write_arrays(leaf: Leaf, column: Column, memory: Bytes) -> None:
+def _write_arrays(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> None:
     dtype, shape = np.dtype(leaf.dtype), leaf.shape
     whole = bool(shape)
     for value in column:
@@ -101,6 +106,8 @@ def _write_arrays(leaf: Leaf, column: Column, memory: Bytes) -> None:
             raise Misfit
         whole = whole and value.flags.c_contiguous
     rows = memory.view(dtype).reshape(len(column), *shape)
+    if large and streamed(column, memory):
+        return
     if whole and leaf.row_bytes:
         np.concatenate(list(column), out=rows.reshape(len(column) * shape[0], *shape[1:]))
     else:
@@ -109,7 +116,7 @@ def _write_arrays(leaf: Leaf, column: Column, memory: Bytes) -> None:
 
 
 def _write_numbers(kind: type) -> Any:
-    def write(leaf: Leaf, column: Column, memory: Bytes) -> None:
+    def write(leaf: Leaf, column: Column, memory: Bytes, _large: bool) -> None:
         if {type(value) for value in column} != {kind}:
             raise Misfit
         try:
@@ -120,7 +127,7 @@ def _write_numbers(kind: type) -> Any:
     return write
 
 
-def _write_scalars(leaf: Leaf, column: Column, memory: Bytes) -> None:
+def _write_scalars(leaf: Leaf, column: Column, memory: Bytes, _large: bool) -> None:
     dtype = np.dtype(leaf.dtype)
     if any(not isinstance(value, np.generic) or value.dtype != dtype for value in column):
         raise Misfit

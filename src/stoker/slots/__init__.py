@@ -2,11 +2,13 @@
 
 `arena`  one sparse memory file for all slots of a loader, mapped by every process that works for it; or private memory
 `mapping`  a piece of that memory as this process sees it, found again from any address in it
+`streaming`  copies of large rows past the caches
 `pool`   which slot is free; leases that end when the last view of a batch dies
 """
 
 from stoker.slots.arena import Arena, PrivateArena
 from stoker.slots.mapping import Region, region_of
 from stoker.slots.pool import SlotPool, own_fork
+from stoker.slots.streaming import stream_rows, streams
 
-__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "own_fork", "region_of"]
+__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "own_fork", "region_of", "stream_rows", "streams"]
