@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from stoker.loader.kernel import began
 from stoker.measure.running import running
 
 PAGE: dict[str, Any] = {
@@ -25,7 +25,7 @@ PAGE: dict[str, Any] = {
     "ready": 2,
     "restarts": 1,
     "written": 1000.0,
-    "process_began": psutil.Process().create_time(),
+    "process_began": began(os.getpid()),
 }
 
 

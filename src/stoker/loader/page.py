@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stoker.loader.kernel import began
+
 OFF = "STOKER_TOP"
 _NUMBERS = itertools.count()
 
@@ -105,16 +107,6 @@ def remove_stale(folder: Path) -> None:
         pid = path.name.partition("-")[0]
         if pid.isdigit() and not _is_running(int(pid)):
             _unlink(path)
-
-
-def began(pid: int) -> float:
-    """When a process began, by which it is known from a later one with the same number; 0 if it is gone."""
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return 0.0
 
 
 def _is_running(pid: int) -> bool:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.contracts import Report
+from stoker.loader.kernel import proportional_bytes
 from stoker.loader.stats import Stats
 
 KEPT_WAITS = 4096
@@ -245,7 +246,7 @@ class Memory:
     def look(self, pids: Iterable[int]) -> None:
         """Look now."""
         begun_ns = time.perf_counter_ns()
-        self.peak_bytes = max(self.peak_bytes, _proportional_bytes(pids))
+        self.peak_bytes = max(self.peak_bytes, proportional_bytes(pids))
         now_ns = time.perf_counter_ns()
         self.due_ns = now_ns + _LOOK_SHARE * (now_ns - begun_ns)
 
@@ -255,17 +256,3 @@ def _quantiles(ordered: list[int]) -> dict[str, float]:
         return {}
     places = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
     return {name: ordered[round(share * (len(ordered) - 1))] / 1e9 for name, share in places.items()}
-
-
-def _proportional_bytes(pids: Iterable[int]) -> int:
-    """Memory of this process and its workers, pages that several share counted once in all."""
-    import psutil
-
-    total = 0
-    for pid in (None, *pids):
-        try:
-            info = psutil.Process(pid).memory_full_info()
-        except psutil.Error:
-            continue  # it has ended meanwhile
-        total += getattr(info, "pss", info.rss)
-    return total

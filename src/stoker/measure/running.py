@@ -16,11 +16,11 @@ from typing import Any
 
 import psutil
 
-from stoker.loader.page import began, folders, is_own, remove_stale
+from stoker.loader.kernel import began
+from stoker.loader.page import folders, is_own, remove_stale
 from stoker.measure.watch import proportional_bytes, tree
 
 _LARGEST_PAGE = 65536
-_SAME_PROCESS_S = 1.0  # clocks and their roundings
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _read(path: Path, now_s: float) -> Running | None:
 
 
 def _is_same_process(page: dict[str, Any]) -> bool:
-    return abs(began(int(page["pid"])) - float(page["process_began"])) < _SAME_PROCESS_S
+    return began(int(page["pid"])) == float(page["process_began"])
 
 
 def _made_sense_of(page: dict[str, Any], now_s: float) -> Running:
