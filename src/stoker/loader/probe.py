@@ -1,8 +1,9 @@
 """What loading one sample of a dataset is like: how long, waiting or computing, holding the GIL or not, how large.
 
-A few samples, spread over the dataset, are loaded twice: by one thread, then by two at once. Time that does not shrink
-with two threads was spent holding the GIL (or the machine has one core). The generators that a sample may draw from are
-put back as they were, so that probing does not change a seeded run.
+A few samples, spread over the dataset, are loaded twice: by one thread, then by several at once, as many as it takes
+for two of them to compute at any time (two, where samples do not wait). What then takes longer was spent holding the
+GIL (or the machine has one core). The generators that a sample may draw from are put back as they were, so that probing
+does not change a seeded run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 
 _BUDGET_S = 0.3  # a guess: long enough for a few slow samples, short enough not to be noticed at the start of a run
 _MOST_SAMPLES = 32
+_MOST_THREADS = 16  # so samples that wait for more than 7/8 of their time may look freer of the GIL than they are
 _PICKLE_LIMIT_BYTES = 64 * 2**20
 
 
@@ -51,12 +53,12 @@ def probe(dataset: Any, clock: Callable[[], float] = time.perf_counter) -> Probe
         switches = _voluntary_switches()
         picked, seconds, busy = _alone(dataset, length, clock)
         waited = _voluntary_switches() - switches >= len(picked) / 2
-        both = _two_at_once(dataset, picked, clock)
+        # A thread that lost its core to others also does not compute; one that waits has given its core away itself.
+        waiting = min(1.0, max(0.0, 1.0 - busy / seconds)) if seconds > 0 and waited else 0.0
+        together = _at_once(_threads_for_two(waiting), dataset, picked, clock)
         size = sample_bytes(dataset[0])
-    # A thread that lost its core to others also does not compute; one that waits has given its core away itself.
-    waiting = min(1.0, max(0.0, 1.0 - busy / seconds)) if seconds > 0 and waited else 0.0
-    # Two threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
-    overlap = min(2.0, max(1.0, both / max(seconds, 1e-9)))
+    # Threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
+    overlap = min(2.0, max(1.0, together / max(seconds, 1e-9)))
     return Probe(len(picked), seconds / len(picked), waiting, overlap - 1.0, size, length)
 
 
@@ -78,12 +80,17 @@ def _voluntary_switches() -> int:
     return resource.getrusage(who).ru_nvcsw
 
 
-def _two_at_once(dataset: Any, indices: list[int], clock: Callable[[], float]) -> float:
+def _threads_for_two(waiting: float) -> int:
+    """How many threads there must be for two of them to compute at any time."""
+    return min(_MOST_THREADS, max(2, round(2 / max(1e-9, 1 - waiting))))
+
+
+def _at_once(count: int, dataset: Any, indices: list[int], clock: Callable[[], float]) -> float:
     def load() -> None:
         for index in indices:
             dataset[index]
 
-    threads = [threading.Thread(target=load, name=f"stoker-probe-{number}", daemon=True) for number in range(2)]
+    threads = [threading.Thread(target=load, name=f"stoker-probe-{number}", daemon=True) for number in range(count)]
     begin = clock()
     for thread in threads:
         thread.start()

@@ -2,7 +2,7 @@
 
     look      the settings that a forecast likes, one of each kind, once; again those that may be the best
     climb     from the best along one axis at a time (more lanes, fewer, …), as long as it gets cheaper
-    finals    the few that are close to the best, in turns, until each was measured often enough to be believed
+    finals    the few that may be the best, in turns, until each was measured often enough to be believed
 
 It knows neither loaders nor clocks: a setting is anything hashable, a measurement a function that gives a cost (lower
 is better, infinite for what failed or is not allowed). So tests run it on surfaces whose minimum is known. What it
@@ -29,7 +29,7 @@ _CLOSE = 1.1  # measured twice, this far
 _BETTER = 0.97  # a step along an axis has to bring more than noise
 _LEVEL = 1.04  # neither better nor worse
 _FINALISTS = 3
-_FINAL_READINGS = 3
+_FINAL_READINGS = 5  # if there is time: trials of a fraction of a second differ by a fifth
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Search(Generic[P]):
         return self.cost(setting) < _BETTER * self.cost(rival)
 
     def _finals(self) -> None:
-        finalists = self.contenders(_CLOSE)[:_FINALISTS]
+        finalists = self.contenders(_CONTENDER)[:_FINALISTS]
         for readings in range(2, _FINAL_READINGS + 1):
             due = [one for one in finalists if len(self.costs[one]) < readings]
             self._take_turns(due if readings % 2 else due[::-1], 1.0)
