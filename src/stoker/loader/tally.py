@@ -12,7 +12,7 @@ A pass that is left early does not say so. It is over when its iterator is gone,
 then the last that was heard of it.
 
 Memory is the one number that is dear: the kernel walks page tables, for some milliseconds a process. So somebody looks
-when asked, and now and then during a long pass, such that looking takes at most a five-hundredth of the time.
+when asked, and now and then during a long pass, such that looking takes at most a thousandth of the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stoker.loader.stats import Stats
 
 KEPT_WAITS = 4096
 _NUMBERS = itertools.count(1)
-_LOOK_SHARE = 500  # a look at memory is put off until it takes at most this fraction of the time
+_LOOK_SHARE = 1000  # a look at memory is put off until it takes at most this fraction of the time
 _GUESSED_LOOK_NS = 2_000_000  # a process, until one was timed
 
 

@@ -37,7 +37,7 @@ class Trace:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._events = EventFile(path)
         self._close = weakref.finalize(self, self._events.close)  # also when the program ends
-        self._passes: list[PassTally] = []  # who has which track
+        self._passes: list[PassTrace] = []  # who has which track
         self._lock = threading.Lock()
 
     def __enter__(self) -> Trace:
@@ -55,19 +55,20 @@ class Trace:
         self._close()
 
     def begin_pass(self, count: PassTally) -> PassTrace:
-        """A pass has begun; its track is the first that no other pass uses."""
+        """A pass has begun; its track is the first that no other pass has used since."""
         with self._lock:
-            taken = [one.is_running for one in self._passes]
+            taken = [one.is_using_its_track(count.begun_ns) for one in self._passes]
             track = taken.index(False) if False in taken else len(taken)
-            self._passes[track : track + 1] = [count]
-        return PassTrace(self._events, count, track)
+            begun = PassTrace(self._events, count, track)
+            self._passes[track : track + 1] = [begun]
+        return begun
 
 
 class PassTrace:
     """Writes down one pass. Called by whoever holds the iterator's lock."""
 
     def __init__(self, events: EventFile, count: PassTally, track: int) -> None:
-        self._events, self._pid = events, os.getpid()
+        self._events, self._count, self._pid = events, count, os.getpid()
         self._loop, self._first_lane = track + 1, _TRACKS * (track + 1)
         self._first_slot = self._first_lane + _TRACKS // 2
         self._filled_ns: dict[int, tuple[int, int]] = {}  # by order: when it was begun and, so far, finished
@@ -76,6 +77,10 @@ class PassTrace:
         events.name_track(self._pid, self._loop, "training loop" if not track else f"training loop {track + 1}")
         self._last_end_ns = count.begun_ns + count.start_ns
         self._span("start", self._loop, count.begun_ns, self._last_end_ns, {})
+
+    def is_using_its_track(self, since_ns: int) -> bool:
+        """Whether anything of this pass lies, or may yet lie, after that time."""
+        return self._count.is_running or self._last_end_ns > since_ns
 
     def wait(self, begin_ns: int, end_ns: int, what: dict[str, Any]) -> None:
         """The training loop waited for a batch; before that it made a step."""
