@@ -65,7 +65,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
 
     @property
     def total_dataset_length(self) -> int:
-        return len(self.base_dataloader.dataset)  # type: ignore[arg-type]
+        return len(self.base_dataloader.dataset)
 
     def set_epoch(self, epoch: int) -> None:
         self.base_dataloader.set_epoch(epoch)

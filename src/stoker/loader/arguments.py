@@ -1,0 +1,121 @@
+"""What a loader was asked for: who loads, and whether the arguments fit together.
+
+Torch's own constructor checks torch's arguments; here are those that torch does not have, and combinations. Each error
+says what to change.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from stoker.contracts import OnError, Workers
+from stoker.order import Order
+from stoker.order.mix import part_length
+from stoker.sources.fetch import is_async
+
+
+def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, context: Any) -> Workers:
+    """Who loads, from `num_workers` and `workers`."""
+    if workers is not None:
+        if not isinstance(workers, Workers):
+            raise TypeError(f"workers should be a stoker.Workers, but got {workers!r} ({type(workers).__name__})")
+        if num_workers not in (0, workers.processes):
+            raise ValueError(
+                f"num_workers={num_workers!r} and workers={workers} disagree: give one of them, or the same number."
+            )
+        return workers
+    if isinstance(num_workers, str):
+        if num_workers != "auto":
+            raise TypeError(f'num_workers should be a whole number or "auto", but got {num_workers!r}')
+        from stoker.loader.auto import decide
+
+        return decide(dataset, context)
+    if not isinstance(num_workers, numbers.Integral):
+        raise TypeError(
+            f'num_workers should be a whole number or "auto", but got {num_workers!r} ({type(num_workers).__name__})'
+        )
+    if num_workers < 0:  # torch's own words, which users know
+        raise ValueError(
+            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing. "
+            f"(It was {num_workers}.)"
+        )
+    return Workers(processes=int(num_workers))
+
+
+def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
+    """Lanes and shuffling are for datasets that can be asked for any sample."""
+    if isinstance(dataset, IterableDataset):
+        if workers.lanes > 1:
+            raise ValueError(
+                f"an IterableDataset is read by one lane in each process, but workers={workers} asks for "
+                f"{workers.lanes}. Use lanes=1 and more processes, or a map-style dataset."
+            )
+    elif shuffle and not hasattr(dataset, "__len__"):
+        raise TypeError(
+            f"object of type {type(dataset).__name__!r} has no len(): a map-style dataset needs __len__ to be "
+            "shuffled. Give it one, pass a sampler, or make it a torch.utils.data.IterableDataset."
+        )
+
+
+def is_plain(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
+    """Whether nothing but the loader itself says which samples come next."""
+    return sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
+
+
+def check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: Any, seed: Any, shard: Any) -> None:
+    """An order needs a dataset that it can be put upon."""
+    if not is_plain(dataset, sampler, batch_sampler):
+        raise ValueError(
+            "order and shard say which samples come next; an IterableDataset, a sampler or a batch_sampler says so "
+            "itself. Use one or the other."
+        )
+    if shard is not None and shuffle and seed is None:
+        raise ValueError("all ranks must shuffle alike: give seed= beside shard= and shuffle=True")
+
+
+def check_length(order: Order, dataset: Any) -> None:
+    """An order must not reach beyond the dataset."""
+    needed = part_length(order)  # of a mix or a repeat: the samples behind it, not the draws
+    if needed > len(dataset):
+        raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
+
+
+def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
+    """Policies need somebody who can be stopped, or something that can go on."""
+    if workers.sample_timeout_s is not None and workers.processes == 0 and not is_async(dataset):
+        raise ValueError(
+            "sample_timeout_s needs worker processes, or samples that are awaited: a thread of the training process "
+            f"can't be stopped. Use workers=stoker.Workers(processes=1, lanes={max(1, workers.lanes)}, …)."
+        )
+    if policy != OnError() and isinstance(dataset, IterableDataset):
+        raise ValueError(
+            "on_error works sample by sample, and an iterator that has raised cannot go on: catch errors inside the "
+            "IterableDataset, or use a map-style dataset."
+        )
+
+
+def check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:
+    """Seeding the global generators needs one sample at a time."""
+    if reseed not in (None, "sample"):
+        raise ValueError(f'reseed should be "sample" or None, but got {reseed!r}')
+    if reseed and (isinstance(dataset, IterableDataset) or is_async(dataset)):
+        kind = "an IterableDataset" if isinstance(dataset, IterableDataset) else "samples that are awaited together"
+        raise ValueError(f"reseed='sample' seeds generators for each sample in turn, which {kind} does not have")
+    if reseed and workers.lanes > 1:
+        raise ValueError(
+            f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "
+            f"workers={workers} has {workers.lanes}. Use more processes, or draw from stoker.rng() in the dataset."
+        )
+
+
+def threads_only(workers: Workers) -> bool:
+    """Whether the training process loads with threads of its own."""
+    return workers.processes == 0 and workers.lanes > 1
+
+
+def length_of(dataset: Any) -> int:
+    """How many samples there are, for datasets that are known to say so."""
+    return len(dataset)
