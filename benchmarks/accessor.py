@@ -11,43 +11,26 @@ worker process, whole batches. The record is benchmarks/results/accessor.json.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 import torch
-from engine_bench import Result, per_s
-from render import figure, render_into, target
-from rich.console import Console
+from engine_bench import Bench, Result, per_s
+from suite import Suite, run
 from torch.utils.data import DataLoader
 
-import stoker
 from stoker import AsyncPrefetch
-from stoker.measure import CaseRecord, Finding, Record, load_record, median, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.measure import Finding, median
 
-HERE = Path(__file__).resolve().parent
-RECORD = HERE / "results" / "accessor.json"
-PAGE = HERE.parent / "docs" / "async.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "async.md"
 BYS: tuple[Literal["thread", "process"], ...] = ("thread", "process")
 MOST_IDLE = 2.0  # percent of a core
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much of it."""
-
-    quick: bool
-
-    def of(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
 
 
 class Batches:
@@ -77,19 +60,19 @@ class Silent:
         os.read(self.descriptor, 1)
 
 
-def full_ring(size: Size) -> Result:
+def full_ring(bench: Bench) -> Result:
     """A full ring, and nobody comes."""
     series, findings = {}, []
     for by in BYS:
         with AsyncPrefetch(Batches(8, 1000), early_preload=True, by=by) as accessor:
             while accessor.stats().ready < 3:
                 time.sleep(0.01)
-            series[f"{by}, % of a core"] = idle = _idle_percent(size)
+            series[f"{by}, % of a core"] = idle = _idle_percent(bench)
         findings.append(Finding(f"full ring, filled by a {by}", "at most", MOST_IDLE, max(idle), "% of a core"))
     return Result("ring of 3 batches, full", tuple(findings), series)
 
 
-def waiting_consumer(size: Size) -> Result:
+def waiting_consumer(bench: Bench) -> Result:
     """A consumer waits for a filler whose source gives nothing."""
     series, findings = {}, []
     for by in BYS:
@@ -99,7 +82,7 @@ def waiting_consumer(size: Size) -> Result:
             next(batches)
             waiter = threading.Thread(target=next, args=(batches, None))
             waiter.start()
-            series[f"{by}, % of a core"] = idle = _idle_percent(size)
+            series[f"{by}, % of a core"] = idle = _idle_percent(bench)
             os.write(writer, b"x")
             waiter.join()
         os.close(reader)
@@ -108,13 +91,13 @@ def waiting_consumer(size: Size) -> Result:
     return Result("a source that gives nothing", tuple(findings), series)
 
 
-def _idle_percent(size: Size) -> list[float]:
+def _idle_percent(bench: Bench) -> list[float]:
     """Processor time of this process and its children, as a share of a core, over each of some seconds."""
     time.sleep(0.5)  # what was just started settles
     shares = []
-    for _ in range(size.of(5, 2)):
+    for _ in range(bench.sized(5, 2)):
         begun, used = time.perf_counter(), _processor_s()
-        time.sleep(2.0 if not size.quick else 0.5)
+        time.sleep(2.0 if not bench.quick else 0.5)
         shares.append(100 * (_processor_s() - used) / (time.perf_counter() - begun))
     return shares
 
@@ -124,14 +107,14 @@ def _processor_s() -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
-def large(size: Size) -> Result:
+def large(bench: Bench) -> Result:
     """Batches of 52 MB from a process, against torch's loader with one worker."""
-    dataset = Batches(800, size.of(40, 5))
+    dataset = Batches(800, bench.sized(40, 5))
     makers: dict[str, Callable[[], Iterable[Any]]] = {
         "AsyncPrefetch, process": lambda: AsyncPrefetch(dataset, by="process"),
         "torch, 1 worker": lambda: DataLoader(dataset, batch_size=None, num_workers=1, persistent_workers=True),
     }
-    rates = _rates(makers, size.of(5, 1), dataset.batch.nbytes / 1e9)
+    rates = _rates(makers, bench.sized(5, 1), dataset.batch.nbytes / 1e9)
     ours, theirs = median(rates["AsyncPrefetch, process"]), median(rates["torch, 1 worker"])
     detail = f"{ours:.2f} GB/s, torch {theirs:.2f} GB/s"
     claim = "batches of 800 × 1×128×128 float32 from a process"
@@ -139,15 +122,15 @@ def large(size: Size) -> Result:
     return Result("800 rows a batch, consumer keeps nothing", (found,), _named(rates, "GB/s"))
 
 
-def small(size: Size) -> Result:
+def small(bench: Bench) -> Result:
     """Batches of four bytes: what handing over costs by itself, against torch's loader with one worker."""
-    batches = [torch.zeros(1)] * size.of(5000, 200)
+    batches = [torch.zeros(1)] * bench.sized(5000, 200)
     makers: dict[str, Callable[[], Iterable[Any]]] = {
         "AsyncPrefetch, thread": lambda: AsyncPrefetch(batches, 16, by="thread"),
         "AsyncPrefetch, process": lambda: AsyncPrefetch(batches, 16, by="process"),
         "torch, 1 worker": lambda: DataLoader(batches, batch_size=None, num_workers=1, persistent_workers=True),
     }
-    rates = _rates(makers, size.of(5, 1), 1.0)
+    rates = _rates(makers, bench.sized(5, 1), 1.0)
     theirs = median(rates["torch, 1 worker"])
     findings = tuple(
         Finding(
@@ -163,14 +146,14 @@ def small(size: Size) -> Result:
     return Result("ring of 16", findings, _named(rates, "steps/s"))
 
 
-def rebatching(size: Size) -> Result:
+def rebatching(bench: Bench) -> Result:
     """Batches of 100 rows combined to 800 in a thread: against torch.cat in the same place."""
-    dataset = Batches(100, size.of(320, 40))
+    dataset = Batches(100, bench.sized(320, 40))
     makers: dict[str, Callable[[], Iterable[Any]]] = {
         "AsyncPrefetch, rebatch=800": lambda: AsyncPrefetch(dataset, rebatch=800),
         "AsyncPrefetch around torch.cat": lambda: AsyncPrefetch(lambda: _concatenated(dataset, 8)),
     }
-    rates = _rates(makers, size.of(5, 1), dataset.batch.nbytes * 8 / 1e9)
+    rates = _rates(makers, bench.sized(5, 1), dataset.batch.nbytes * 8 / 1e9)
     ours, theirs = (median(series) for series in rates.values())
     detail = f"{ours:.2f} GB/s, torch.cat {theirs:.2f} GB/s"
     found = Finding("100 rows combined to 800, in a thread", "at least", 1.0, ours / theirs, "× torch.cat", detail)
@@ -207,55 +190,14 @@ def _named(rates: dict[str, list[float]], unit: str) -> dict[str, list[float]]:
     return {f"{name}, {unit}": values for name, values in rates.items()}
 
 
-CASES: dict[str, Callable[[Size], Result]] = {
+CASES = {
     "full_ring": full_ring,
     "waiting_consumer": waiting_consumer,
     "large": large,
     "small": small,
     "rebatching": rebatching,
 }
-
-
-def main(arguments: list[str]) -> int:
-    """Measure, save, render, tell; 1 if a claim fell short."""
-    parser = argparse.ArgumentParser(description="Measure the asynchronous accessor.")
-    parser.add_argument("--only", action="append", choices=list(CASES), help="measure this case only")
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
-    options = parser.parse_args(arguments)
-    path = RECORD.with_name("accessor-quick.json") if options.quick else RECORD
-    torch.set_num_threads(1)
-    record, console, passed = _record(path), Console(), True
-    for name in options.only or CASES:
-        case = record.cases[name] = _measure(name, Size(options.quick))
-        save_record(record, path)
-        for found in case.findings:
-            passed &= found.passed
-            verdict = "[green]pass[/green] " if found.passed else "[red]short[/red]"
-            measured = f"{figure(found.measured)} {found.unit} (target {target(found)})"
-            console.print(f"{verdict} {found.claim}: [bold]{measured}[/bold]  {found.detail}", highlight=False)
-    record.cases = {known: record.cases[known] for known in CASES if known in record.cases}
-    save_record(record, path)
-    if not options.quick:
-        render_into(PAGE, record, RECORD.name)
-    return 0 if passed else 1
-
-
-def _record(path: Path) -> Record:
-    machine = machine_facts() | {"torch_threads": 1}
-    versions = {"stoker": stoker.__version__, **version_facts(("torch", "numpy"))}
-    if path.exists() and (saved := load_record(path)).continues(machine, versions):
-        return saved
-    return Record(machine, versions)
-
-
-def _measure(name: str, size: Size) -> CaseRecord:
-    load_before, begun = load_average(), time.monotonic()
-    result = CASES[name](size)
-    series = {series: tuple(values) for series, values in result.series.items()}
-    title = (CASES[name].__doc__ or name).strip()
-    took_s = round(time.monotonic() - begun, 1)
-    return CaseRecord(title, result.settings, result.findings, series, now(), took_s, load_before)
-
+SUITE = Suite("accessor", "Measure the asynchronous accessor.", CASES, PAGE)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(SUITE, sys.argv[1:]))

@@ -6,16 +6,15 @@
 
 "Armed" is a loader with on_error="skip" and Workers(on_death="restart"); "plain" has neither. Both live side by side
 with persistent workers and take turns epoch by epoch, so that a machine that changes its mood changes it for both; a
-pair of epochs gives one ratio, and the verdict is the median of them. The record is benchmarks/results/faults.json.
+pair of epochs gives one ratio, and the verdict is the median of them. The record is benchmarks/results/faults.json, and
+docs/faults.md is rendered from it.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,44 +22,30 @@ from pathlib import Path
 from typing import Any
 
 import engine_data as data
-import torch
-from engine_bench import Result, ms, per_s
-from render import figure, target
-from rich.console import Console
+from engine_bench import Bench, Result, ms, per_s
+from render import findings_table
+from suite import Suite, run
 
 import stoker
-from stoker.measure import CaseRecord, Finding, Record, load_record, measure, median, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.measure import Finding, measure, median
 
-HERE = Path(__file__).resolve().parent
-RECORD = HERE / "results" / "faults.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
 ARMED = {"on_error": "skip", "workers": stoker.Workers(processes=2, on_death="restart", max_restarts=10**6)}
 PLAIN = {"workers": stoker.Workers(processes=2)}
 SAMPLES_PER_DEATH = 500
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much of it."""
-
-    quick: bool
-    folder: Path
-
-    def of(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
-
-
-def computing(size: Size) -> Result:
+def computing(bench: Bench) -> Result:
     """Armed against plain: samples that compute for half a millisecond."""
-    dataset = data.Computing(size.of(4_000, 400), busy_s=0.0005)
-    return _armed(dataset, "no faults, 0.5 ms a sample, batch 32", 32, size.of(15, 3))
+    dataset = data.Computing(bench.sized(4_000, 400), busy_s=0.0005)
+    return _armed(dataset, "no faults, 0.5 ms a sample, batch 32", 32, bench.sized(15, 3))
 
 
-def copying(size: Size) -> Result:
+def copying(bench: Bench) -> Result:
     """Armed against plain: large samples that are only copied."""
-    dataset = data.make_preprocessed(size.folder / "preprocessed.f32", size.of(1792, 512))
+    dataset = data.make_preprocessed(bench.folder / "preprocessed.f32", bench.sized(1792, 512))
     # An epoch takes 70 ms, and one differs from the next by a fifth: only many say something.
-    return _armed(dataset, "no faults, preprocessed 3×224×224, batch 64", 64, size.of(101, 3))
+    return _armed(dataset, "no faults, preprocessed 3×224×224, batch 64", 64, bench.sized(101, 3))
 
 
 def _armed(dataset: Any, claim: str, batch_size: int, pairs: int) -> Result:
@@ -93,11 +78,11 @@ class Pass:
     starting_s: float  # what the training process spent on starting new workers
 
 
-def recovery(size: Size) -> Result:
+def recovery(bench: Bench) -> Result:
     """A worker is killed every 500 samples: how much of the fault-free throughput is left?"""
-    dataset, batch_size = data.Computing(size.of(8_000, 2_000), busy_s=0.0005), 50
+    dataset, batch_size = data.Computing(bench.sized(8_000, 2_000), busy_s=0.0005), 50
     calm, dying = [], []
-    for _ in range(size.of(5, 1)):
+    for _ in range(bench.sized(5, 1)):
         calm.append(_epoch(dataset, batch_size, None))
         dying.append(_epoch(dataset, batch_size, SAMPLES_PER_DEATH))
     starts_s = [one.starting_s / max(1, one.restarts) for one in dying]
@@ -168,46 +153,8 @@ def _watch_starts(crew: Any) -> list[float]:
     return taken_s
 
 
-CASES: dict[str, Callable[[Size], Result]] = {"computing": computing, "copying": copying, "recovery": recovery}
-
-
-def main(arguments: list[str]) -> int:
-    """Measure, save, tell; 1 if a claim fell short."""
-    parser = argparse.ArgumentParser(description="Measure what surviving faults costs.")
-    parser.add_argument("--only", action="append", choices=list(CASES), help="measure this case only")
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
-    options = parser.parse_args(arguments)
-    path = RECORD.with_name("faults-quick.json") if options.quick else RECORD
-    torch.set_num_threads(1)
-    record, console, passed = _record(path), Console(), True
-    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        for name in options.only or CASES:
-            case = record.cases[name] = _measure(name, Size(options.quick, Path(folder)))
-            save_record(record, path)
-            for found in case.findings:
-                passed &= found.passed
-                verdict = "[green]pass[/green] " if found.passed else "[red]short[/red]"
-                measured = f"{figure(found.measured)} {found.unit} (target {target(found)})"
-                console.print(f"{verdict} {found.claim}: [bold]{measured}[/bold]  {found.detail}", highlight=False)
-    return 0 if passed else 1
-
-
-def _record(path: Path) -> Record:
-    machine = machine_facts() | {"torch_threads": 1}
-    versions = {"stoker": stoker.__version__, **version_facts(("torch", "numpy"))}
-    if path.exists() and (saved := load_record(path)).continues(machine, versions):
-        return saved
-    return Record(machine, versions)
-
-
-def _measure(name: str, size: Size) -> CaseRecord:
-    load_before, begun = load_average(), time.monotonic()
-    result = CASES[name](size)
-    series = {series: tuple(values) for series, values in result.series.items()}
-    title = (CASES[name].__doc__ or name).strip()
-    took_s = round(time.monotonic() - begun, 1)
-    return CaseRecord(title, result.settings, result.findings, series, now(), took_s, load_before)
-
+CASES = {"computing": computing, "copying": copying, "recovery": recovery}
+SUITE = Suite("faults", "Measure what surviving faults costs.", CASES, PAGE, table=findings_table)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(SUITE, sys.argv[1:]))

@@ -15,22 +15,19 @@ itself and added. The record is benchmarks/results/overhead.json, and `docs/meas
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import engine_data as data
 import torch
 import torch.utils.data
-from engine_bench import Result
-from render import figure, findings_table, replace_between, target
-from rich.console import Console
+from engine_bench import Bench, Result
+from render import findings_table
+from suite import Suite, run
 
 import stoker
 from stoker.loader.crewed import CrewedIterator
@@ -38,28 +35,14 @@ from stoker.loader.inline import InlineIterator
 from stoker.loader.page import Page
 from stoker.loader.tally import _LOOK_SHARE as LOOK_SHARE
 from stoker.loader.tally import Memory, PassTally, Tally
-from stoker.measure import CaseRecord, Finding, Record, load_record, median, quantile, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.measure import Finding, median, quantile
 
-HERE = Path(__file__).resolve().parent
-RECORD = HERE / "results" / "overhead.json"
-PAGE = HERE.parent / "docs" / "measuring.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "measuring.md"
 SETTINGS = "shares are of a batch that takes 100 µs: 10 000 batches/s"
 BATCH_US, WORKED_BATCH_US = 100.0, 1000.0
 TURN = 100  # batches
 QUIET = 0.05  # of the turns, the quickest: neighbours only ever add
 STEPS_SUMMED_UP = 4096
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much of it."""
-
-    quick: bool
-    folder: Path
-
-    def of(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
 
 
 class BareInline(InlineIterator):
@@ -103,11 +86,11 @@ class DeafTally(Tally):
         return Deaf(begun_ns, begun_ns, owner, workers, deque())
 
 
-def inline(size: Size) -> Result:
+def inline(bench: Bench) -> Result:
     """Statistics of an inline loader that gives 10 000 batches a second."""
     loader = _quick_loader()
-    turns = _turns(BareInline(loader), InlineIterator(loader), size.of(400, 5))
-    chores = {"page": _page_us(size), "look": _look_us(size), "sum": _sum_us(size)}
+    turns = _turns(BareInline(loader), InlineIterator(loader), bench.sized(400, 5))
+    chores = {"page": _page_us(bench), "look": _look_us(bench), "sum": _sum_us(bench)}
     page_us, look_us, sum_us = (median(values) for values in chores.values())
     step_us = _more_us(turns) + sum_us / STEPS_SUMMED_UP
     # By design: a page a second, and looks at memory for a thousandth of the time.
@@ -123,28 +106,28 @@ def inline(size: Size) -> Result:
     return Result(SETTINGS, findings, series | {f"{name}, µs": values for name, values in chores.items()})
 
 
-def workers(size: Size) -> Result:
+def workers(bench: Bench) -> Result:
     """Statistics of a loader with two workers."""
     dataset = data.Nothing(10**6)
     bare, watched = (stoker.DataLoader(dataset, 8, num_workers=2) for _ in range(2))
     bare._tally = DeafTally()
-    turns = _turns(BareCrewed(bare), CrewedIterator(watched), size.of(150, 3))
+    turns = _turns(BareCrewed(bare), CrewedIterator(watched), bench.sized(150, 3))
     share = 100 * _more_us(turns) / WORKED_BATCH_US
     detail = f"{_more_us(turns):.2f} µs of the training process a batch, two reports each"
     found = Finding("statistics, two workers, batches of 1 ms", "at most", 1.0, share, "%", detail)
     return Result("batches of 8 empty samples", (found,), {f"{name}, µs a batch": v for name, v in turns.items()})
 
 
-def trace(size: Size) -> Result:
+def trace(bench: Bench) -> Result:
     """A trace, inline at 10 000 batches a second and with two workers."""
-    loader, count = _quick_loader(), size.of(100, 3)
+    loader, count = _quick_loader(), bench.sized(100, 3)
     bare = InlineIterator(loader)
-    with loader.trace(size.folder / "inline.json"):
+    with loader.trace(bench.folder / "inline.json"):
         turns = _turns(bare, InlineIterator(loader), count)
     plain, traced = (stoker.DataLoader(data.Nothing(10**6), 8, num_workers=2) for _ in range(2))
-    with traced.trace(size.folder / "workers.json"):
+    with traced.trace(bench.folder / "workers.json"):
         crewed = _turns(iter(plain), iter(traced), count)
-    size_bytes = (size.folder / "workers.json").stat().st_size / (TURN * (count + 1))
+    size_bytes = (bench.folder / "workers.json").stat().st_size / (TURN * (count + 1))
     share, crewed_share = 100 * _more_us(turns) / BATCH_US, 100 * _more_us(crewed) / WORKED_BATCH_US
     findings = (
         Finding("a trace, inline", "at most", 50.0, share, "%", f"{_more_us(turns):.0f} µs a batch"),
@@ -185,9 +168,9 @@ def _more_us(turns: dict[str, list[float]]) -> float:
     return quantile(turns["watched"], QUIET) - quantile(turns["bare"], QUIET)
 
 
-def _sum_us(size: Size) -> list[float]:
+def _sum_us(bench: Bench) -> list[float]:
     taken = []
-    for _ in range(size.of(50, 3)):
+    for _ in range(bench.sized(50, 3)):
         count = PassTally(0, 0, Deaf, 0, deque(maxlen=STEPS_SUMMED_UP))
         for step in range(STEPS_SUMMED_UP):
             count.log.extend((step * 10**6, step * 10**6 + 500, 8, 64))
@@ -195,17 +178,17 @@ def _sum_us(size: Size) -> list[float]:
     return taken
 
 
-def _page_us(size: Size) -> list[float]:
+def _page_us(bench: Bench) -> list[float]:
     page = Page({"dataset": "TensorDataset", "workers": 0})
     numbers = {"steps": 10**6, "samples": 10**7, "samples_per_s": 1e4, "wait_share": 0.5, "worker_pids": [1, 2]}
-    taken = [_timed_us(lambda: page.write(numbers)) for _ in range(size.of(50, 3))]
+    taken = [_timed_us(lambda: page.write(numbers)) for _ in range(bench.sized(50, 3))]
     page.remove()
     return taken
 
 
-def _look_us(size: Size) -> list[float]:
+def _look_us(bench: Bench) -> list[float]:
     memory = Memory()
-    return [_timed_us(lambda: memory.look([])) for _ in range(size.of(20, 3))]
+    return [_timed_us(lambda: memory.look([])) for _ in range(bench.sized(20, 3))]
 
 
 def _timed_us(do: Callable[[], object]) -> float:
@@ -214,48 +197,8 @@ def _timed_us(do: Callable[[], object]) -> float:
     return (time.thread_time_ns() - begun_ns) / 1e3
 
 
-CASES: dict[str, Callable[[Size], Result]] = {"inline": inline, "workers": workers, "trace": trace}
-
-
-def main(arguments: list[str]) -> int:
-    """Measure, save, tell, render; 1 if a claim fell short."""
-    parser = argparse.ArgumentParser(description="Measure what statistics and a trace cost.")
-    parser.add_argument("--only", action="append", choices=list(CASES), help="measure this case only")
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
-    options = parser.parse_args(arguments)
-    path = RECORD.with_name("overhead-quick.json") if options.quick else RECORD
-    torch.set_num_threads(1)
-    record, console, passed = _record(path), Console(), True
-    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        for name in options.only or CASES:
-            case = record.cases[name] = _measure(name, Size(options.quick, Path(folder)))
-            save_record(record, path)
-            for found in case.findings:
-                passed &= found.passed
-                verdict = "[green]pass[/green] " if found.passed else "[red]short[/red]"
-                measured = f"{figure(found.measured)} {found.unit} (target {target(found)})"
-                console.print(f"{verdict} {found.claim}: [bold]{measured}[/bold]  {found.detail}", highlight=False)
-    if not options.quick:
-        PAGE.write_text(replace_between(PAGE.read_text(encoding="utf-8"), RECORD.name, findings_table(record)), "utf-8")
-    return 0 if passed else 1
-
-
-def _record(path: Path) -> Record:
-    machine = machine_facts() | {"torch_threads": 1}
-    versions = {"stoker": stoker.__version__, **version_facts(("torch", "numpy"))}
-    if path.exists() and (saved := load_record(path)).continues(machine, versions):
-        return saved
-    return Record(machine, versions)
-
-
-def _measure(name: str, size: Size) -> CaseRecord:
-    load_before, begun = load_average(), time.monotonic()
-    result = CASES[name](size)
-    series = {series: tuple(values) for series, values in result.series.items()}
-    title = (CASES[name].__doc__ or name).strip()
-    took_s = round(time.monotonic() - begun, 1)
-    return CaseRecord(title, result.settings, result.findings, series, now(), took_s, load_before)
-
+CASES = {"inline": inline, "workers": workers, "trace": trace}
+SUITE = Suite("overhead", "Measure what statistics and a trace cost.", CASES, PAGE, table=findings_table)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(SUITE, sys.argv[1:]))

@@ -5,7 +5,7 @@ The page keeps all that stands outside the markers. A page without markers is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stoker.measure import CaseRecord, Finding, Record, summarise
@@ -14,9 +14,10 @@ BEGIN = "<!-- rendered from {name}: begin -->"
 END = "<!-- rendered from {name}: end -->"
 
 
-def render_into(page: Path, record: Record, name: str) -> None:
-    """Put the record's tables between the markers of `name` in this page."""
-    page.write_text(replace_between(page.read_text(encoding="utf-8"), name, render(record)), encoding="utf-8")
+def render_into(page: Path, record: Record, name: str, table: Callable[[Record], str] | None = None) -> None:
+    """Put the record's tables (`table`: another view of it) between the markers of `name` in this page."""
+    body = (table or render)(record)
+    page.write_text(replace_between(page.read_text(encoding="utf-8"), name, body), encoding="utf-8")
 
 
 def replace_between(text: str, name: str, body: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs a suite of cases that compare loaders: options, rounds, the saved record, the rendered page, the verdict.
+"""Runs a suite of cases: options, rounds, the saved record, the rendered page, the verdict.
 
 The record is saved after every case, so a crash loses nothing, and the page is rendered from it alone. A quick run
 saves its record beside it and leaves the page: its numbers are not worth reading. Claims that fall short are told, and
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from engine_bench import Bench, Result
-from render import figure, render_into, target
+from render import figure, render, render_into, target
 from rich.console import Console
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -37,6 +37,7 @@ class Suite:
     cases: Mapping[str, Callable[[Bench], Result]]
     page: Path = HERE.parent / "docs" / "benchmarks.md"
     packages: tuple[str, ...] = ("torch", "numpy")
+    table: Callable[[Record], str] = render
 
     @property
     def record(self) -> Path:
@@ -48,7 +49,7 @@ def run(suite: Suite, arguments: list[str]) -> int:
     options = _parse(suite, arguments)
     path = suite.record.with_name(f"{suite.name}-quick.json") if options.quick else suite.record
     if options.render:
-        render_into(suite.page, load_record(path), suite.record.name)
+        render_into(suite.page, load_record(path), suite.record.name, suite.table)
         return 0
     torch.set_num_threads(1)  # as in workers; why: stoker.cli.demo
     warnings.filterwarnings("ignore", message="This DataLoader will create")  # more workers than cores are meant
@@ -63,7 +64,7 @@ def run(suite: Suite, arguments: list[str]) -> int:
             save_record(record, path)
             _print(name, measured[-1], console)
     if not options.quick:
-        render_into(suite.page, record, suite.record.name)
+        render_into(suite.page, record, suite.record.name, suite.table)
     return 0 if all(finding.passed for case in measured for finding in case.findings) else 1
 
 
