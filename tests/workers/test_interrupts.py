@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from torch.utils.data import Dataset
 
 from stoker import DataLoader, Workers
-from stoker.workers.interrupts import interrupts_kept
+from stoker.workers.interrupts import born_deaf, interrupts_kept
 
 
 @pytest.fixture
@@ -50,6 +52,34 @@ def test_ctrl_c_while_a_worker_is_forked_reaches_the_training_loop() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(DataLoader(Terminating(victim=False), 4, workers=Workers(2, start_method="fork")))
     assert not fork_callbacks
+
+
+BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+
+
+@pytest.mark.parametrize(("start_method", "deaf"), [("fork", "False"), ("forkserver", "False"), ("spawn", "True")])
+def test_only_a_spawned_child_is_born_deaf(start_method: str, deaf: str) -> None:
+    with born_deaf(start_method):
+        child = subprocess.run([sys.executable, "-c", BLOCKED], check=True, capture_output=True, text=True)
+    assert child.stdout.strip() == deaf
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+class Hearing(Dataset[list[bool]]):
+    """Samples tell whether their process blocks Ctrl-C, and whether it ignores it."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> list[bool]:
+        blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        return [blocked, signal.getsignal(signal.SIGINT) is signal.SIG_IGN]
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_worker_ignores_ctrl_c_and_blocks_nothing(start_method: Any) -> None:
+    told = [bool(flag) for flag in next(iter(DataLoader(Hearing(), workers=Workers(1, start_method=start_method))))]
+    assert told == [False, True]
 
 
 class Terminating(Dataset[int]):

@@ -1,10 +1,13 @@
-"""Ctrl-C in the middle of a fork: kept until the fork is over.
+"""Ctrl-C while workers are started: kept in the middle of a fork, and not heard by who is being born.
 
 A signal that arrives while a process forks is handled by the first line of Python after it, which belongs to some
 module's at-fork callback (logging has one). Python ignores what such callbacks raise, so the KeyboardInterrupt would be
 printed and forgotten, and the training loop would run on. Blocking the signal is not enough: another thread would take
 it, and the main thread would handle it all the same. So for the length of a start a handler stands in that only notes
 the signal, which is raised again afterwards.
+
+A spawned worker imports for seconds before it can say that it ignores Ctrl-C, which reaches the whole process group. It
+inherits what its parent blocks, so the signal is blocked while it is started, until it has said so.
 """
 
 from __future__ import annotations
@@ -39,3 +42,25 @@ def interrupts_kept() -> Iterator[None]:
             signal.signal(number, handler)
         for number in noted:
             signal.raise_signal(number)
+
+
+@contextmanager
+def born_deaf(start_method: str) -> Iterator[None]:
+    """Around the start of a process: if it is spawned, it hears no Ctrl-C until `deafness_over`.
+
+    Others ignore it at once; and a fork server would hand deafness down to children that are not ours.
+    """
+    if start_method != "spawn":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def deafness_over() -> None:
+    """In a worker: Ctrl-C is the training process's matter; what has arrived so far is forgotten."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

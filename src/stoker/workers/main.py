@@ -29,6 +29,7 @@ from stoker.contracts import NO_ROW, Answer, EpochNote, Job, Report, Ticket, Wor
 from stoker.errors import RemoteError
 from stoker.slots import Arena
 from stoker.workers.identity import Identity
+from stoker.workers.interrupts import deafness_over
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
 from stoker.workers.parcel import Parcel
 from stoker.workers.wire import RECORD, ReportCode, TicketCode
@@ -89,7 +90,7 @@ class Station:
 def worker_main(station: Station) -> None:
     """The target of a worker process."""
     gc.freeze()  # what was inherited by fork stays shared: the collector would write into every object's header
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    deafness_over()
     if station.owner_handles_term:
         signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()

@@ -24,7 +24,7 @@ from typing import Any
 from stoker.contracts import NO_ROW, Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
 from stoker.slots import Arena, own_fork
-from stoker.workers.interrupts import interrupts_kept
+from stoker.workers.interrupts import born_deaf, interrupts_kept
 from stoker.workers.main import (
     EPOCH,
     FIRST,
@@ -299,9 +299,10 @@ class ProcessCrew:
             epoch=max(1, self._epoch),
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
-        with own_fork(), interrupts_kept():
+        start_method = staff.context.get_start_method()
+        with own_fork(), interrupts_kept(), born_deaf(start_method):
             _start_with_hint(worker, staff.context)
-        watch_end(worker, staff.context.get_start_method())
+        watch_end(worker, start_method)
         return worker
 
     def _hear_from_all(self) -> None:
