@@ -89,7 +89,7 @@ class DeafTally(Tally):
 def inline(bench: Bench) -> Result:
     """Statistics of an inline loader that gives 10 000 batches a second."""
     loader = _quick_loader()
-    turns = _turns(BareInline(loader), InlineIterator(loader), bench.sized(400, 5))
+    turns = _turns(BareInline(loader), InlineIterator(loader), bench.sized(600, 5))
     chores = {"page": _page_us(bench), "look": _look_us(bench), "sum": _sum_us(bench)}
     page_us, look_us, sum_us = (median(values) for values in chores.values())
     step_us = _more_us(turns) + sum_us / STEPS_SUMMED_UP

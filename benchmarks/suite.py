@@ -54,7 +54,10 @@ def run(suite: Suite, arguments: list[str]) -> int:
     torch.set_num_threads(1)  # as in workers; why: stoker.cli.demo
     warnings.filterwarnings("ignore", message="This DataLoader will create")  # more workers than cores are meant
     record, console = _record(suite, path), Console()
-    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder, console.status("") as status:
+    with (
+        tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder,
+        console.status("", refresh_per_second=1) as status,
+    ):
         bench = Bench(TorchLoader, stoker.DataLoader, options.repeats, options.quick, Path(folder), status.update)
         measured = []
         for name in options.only or suite.cases:

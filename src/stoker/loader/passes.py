@@ -223,7 +223,8 @@ class BatchIterator:
                 self._contents.append((made.samples, made.size_bytes))
             else:
                 end_ns = self._clock()
-                count.log.extend((begin_ns, end_ns, made.samples, made.size_bytes))
+                log = count.log
+                log += (begin_ns, end_ns, made.samples, made.size_bytes)
                 if self._trace is not None:
                     self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": made.samples})
             self._yielded += 1
