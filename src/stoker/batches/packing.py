@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stoker.batches.large import streamed
+from stoker.batches.large import stream_arrays
 from stoker.contracts import Bytes
 from stoker.slots import streams
 
@@ -60,7 +60,7 @@ def _copy(buffer: memoryview, target: Bytes) -> None:
     if not buffer.nbytes:
         return
     source = np.frombuffer(buffer, np.uint8)
-    if not (streams(buffer.nbytes, rows=1) and streamed([source], target)):
+    if not (streams(buffer.nbytes, rows=1) and stream_arrays([source], target)):
         target[:] = source
 
 

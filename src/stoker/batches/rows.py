@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stoker.batches.large import streamed
+from stoker.batches.large import stream_arrays, stream_tensors
 from stoker.batches.layout import Column, Layout, Leaf, Misfit, columns_of
 from stoker.contracts import Bytes
 from stoker.slots import streams
@@ -100,7 +100,7 @@ def _write_tensors(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> No
             raise Misfit
     if not leaf.row_bytes:
         return
-    if large and streamed(column, memory):
+    if large and stream_tensors(column, memory):
         return
     out = torch.from_numpy(memory).view(dtype).view(len(column), *leaf.shape)
     try:
@@ -119,7 +119,7 @@ def _write_arrays(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> Non
             raise Misfit
         whole = whole and value.flags.c_contiguous
     rows = memory.view(dtype).reshape(len(column), *shape)
-    if large and streamed(column, memory):
+    if large and stream_arrays(column, memory):
         return
     if whole and leaf.row_bytes:
         np.concatenate(list(column), out=rows.reshape(len(column) * shape[0], *shape[1:]))
