@@ -55,7 +55,7 @@ def probe(dataset: Any, clock: Callable[[], float] = time.perf_counter) -> Probe
         waited = _voluntary_switches() - switches >= len(picked) / 2
         # A thread that lost its core to others also does not compute; one that waits has given its core away itself.
         waiting = min(1.0, max(0.0, 1.0 - busy / seconds)) if seconds > 0 and waited else 0.0
-        together = _at_once(_threads_for_two(waiting), dataset, picked, clock)
+        together = _at_once(threads_for_two(waiting), dataset, picked, clock)
         size = sample_bytes(dataset[0])
     # Threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
     overlap = min(2.0, max(1.0, together / max(seconds, 1e-9)))
@@ -80,7 +80,7 @@ def _voluntary_switches() -> int:
     return resource.getrusage(who).ru_nvcsw
 
 
-def _threads_for_two(waiting: float) -> int:
+def threads_for_two(waiting: float) -> int:
     """How many threads there must be for two of them to compute at any time."""
     return min(_MOST_THREADS, max(2, round(2 / max(1e-9, 1 - waiting))))
 

@@ -124,20 +124,24 @@ def _sample_of(loader: Any, given: Given, costs: list[Cost], sample: Any) -> Sam
 def _gil_held(loader: Any, given: Given, computing_s: float, waiting_s: float) -> float:
     """The share of computing that two threads cannot do at once; 0 where samples come from one iterator.
 
-    A thread that wants the GIL waits, one that wants a core queues, so a busy machine does not look like a held GIL.
+    As many threads load as it takes for two of them to compute at any time. A thread that wants the GIL waits, one that
+    wants a core queues, so a busy machine does not look like a held GIL.
     """
+    from stoker.loader.probe import threads_for_two
+
     if given.dataset == "iterable":
         return 0.0
     one = _one(loader, given)
     keys = list(islice(_keys(loader), max(1, min(_MOST_SAMPLES, round(_TOGETHER_S / (computing_s + waiting_s))))))
-    together = threading.Barrier(2)
+    count = threads_for_two(waiting_s / max(1e-12, computing_s + waiting_s))
+    together = threading.Barrier(count)
 
     def load() -> Cost:
         together.wait()
         return timed(lambda: [one(key) for key in keys])[1]
 
-    with ThreadPoolExecutor(2, "stoker-look") as threads:
-        costs = [future.result() for future in [threads.submit(load), threads.submit(load)]]
+    with ThreadPoolExecutor(count, "stoker-look") as threads:
+        costs = [future.result() for future in [threads.submit(load) for _ in range(count)]]
     # The later of two short runs waits for all of the other, which waits for nothing.
     return max(
         min(1.0, max(0.0, cost.waiting_s - len(keys) * waiting_s) / max(1e-9, cost.computing_s + cost.queued_s))
