@@ -60,6 +60,7 @@ class Ticket:
     position: int = 0  # place of the batch's first row in the epoch: randomness may be keyed by it
     keys: Any = None
     singly: bool = False  # load one sample at a time, and note each: a worker died on this ticket
+    claim: int = -1  # what its taker lets it go by, once it is answered
 
 
 @dataclass(slots=True)

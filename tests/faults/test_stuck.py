@@ -16,7 +16,7 @@ from tests.faults.poison import Tortured
 from stoker import DataLoader, OnError, Workers
 from stoker.contracts import Ask, Ticket
 from stoker.errors import WorkerDied, WorkerTimeout
-from stoker.workers.main import FIRST, LANE_SPAN, LANES_AT, ORDER, ROW, SINCE
+from stoker.workers.control import FIRST, ORDER, ROW, SINCE, Control
 from stoker.workers.recovery import Held, Recovery
 
 pytestmark = pytest.mark.faults
@@ -189,36 +189,35 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong: float) -> None:
 # The decision itself, without processes or clocks
 
 
+ROOM = Control(seats=2, lanes=2)
+
+
 def _control(**lanes: tuple[int, int, int, int]) -> list[int]:
-    control = [0] * (LANES_AT + 8 * LANE_SPAN)
+    cells = [0] * (ROOM.size_bytes // 8)
     for name, (order, first, row, since_ns) in lanes.items():
-        place = LANES_AT + int(name.removeprefix("lane")) * LANE_SPAN
-        control[place + ORDER], control[place + FIRST] = order + 1, first
-        control[place + ROW], control[place + SINCE] = row, since_ns
-    return control
-
-
-def _lanes(count: int) -> range:
-    return range(LANES_AT, LANES_AT + count * LANE_SPAN, LANE_SPAN)
+        place = ROOM.all_lanes()[int(name.removeprefix("lane"))]
+        cells[place + ORDER], cells[place + FIRST] = order + 1, first
+        cells[place + ROW], cells[place + SINCE] = row, since_ns
+    return cells
 
 
 def test_only_workers_with_a_sample_past_its_time_are_ended() -> None:
     recovery = Recovery(Workers(2, 2, sample_timeout_s=1.0))
     control = _control(lane0=(4, 0, 1, 10), lane1=(4, 2, 3, 2_000_000_000), lane3=(5, 0, 0, 2_000_000_000))
-    assert recovery.stuck(control, _lanes(4), now_ns=2_500_000_000) == {0}
-    assert recovery.stuck(_control(lane3=(5, 0, 0, 5)), _lanes(4), now_ns=2_500_000_000) == {1}
+    assert recovery.stuck(control, ROOM, now_ns=2_500_000_000) == {0}
+    assert recovery.stuck(_control(lane3=(5, 0, 0, 5)), ROOM, now_ns=2_500_000_000) == {1}
 
 
 def test_a_lane_that_has_begun_no_sample_is_not_stuck() -> None:
     recovery = Recovery(Workers(2, sample_timeout_s=1.0))
-    assert recovery.stuck(_control(lane0=(4, 0, -1, 0)), _lanes(2), now_ns=10**12) == set()
+    assert recovery.stuck(_control(lane0=(4, 0, -1, 0)), ROOM, now_ns=10**12) == set()
 
 
 def test_a_sample_that_was_finished_while_its_worker_was_ended_is_not_blamed() -> None:
     recovery = Recovery(Workers(1, sample_timeout_s=1.0))
-    recovery.stuck(_control(lane0=(4, 0, 1, 10)), _lanes(1), now_ns=2_000_000_000)
+    recovery.stuck(_control(lane0=(4, 0, 1, 10)), ROOM, now_ns=2_000_000_000)
     ticket = Ticket(4, Ask.ROWS, 0, 0, 4, 8, 1, keys=np.arange(4))
-    assert recovery.verdict(Held(LANES_AT, ticket, 2, 0), True, True, -9) is None
-    stuck = recovery.verdict(Held(LANES_AT, ticket, 1, 0), alone=True, stuck=True, exit_code=-9)
+    assert recovery.verdict(Held(ROOM.lanes_at, ticket, 2, 0), True, True, -9) is None
+    stuck = recovery.verdict(Held(ROOM.lanes_at, ticket, 1, 0), alone=True, stuck=True, exit_code=-9)
     assert stuck is not None
     assert stuck.name == "TimeoutError"

@@ -19,22 +19,53 @@ from hypothesis import strategies as st
 
 from stoker import SlotMemoryError
 from stoker.slots import Arena, PrivateArena, region_of
-from stoker.slots.arena import LARGEST_BATCH, NOTES_AT
+from stoker.slots.arena import GIB, survey
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     notes=st.lists(st.binary(max_size=2000), min_size=1, max_size=12),
-    slot=st.integers(0, 40),
+    slots=st.integers(1, 12),
+    limit=st.none() | st.integers(2**20, 2**36),
 )
-def test_notes_of_one_batch_never_touch_each_other(notes: list[bytes], slot: int) -> None:
-    arena = Arena()
-    arena.reserve(slot + 1)
-    for row, note in enumerate(notes):
-        arena.write_note(slot, row, len(notes), note)
-    read = [arena.read_note(slot, row, len(notes), len(note)) for row, note in enumerate(notes)]
+def test_outboxes_keys_and_rows_never_touch_each_other(notes: list[bytes], slots: int, limit: int | None) -> None:
+    arena = Arena(ground=survey(5000, len(notes), limit))
+    arena.reserve(slots)
+    for slot in range(slots):
+        arena.rows(slot, 5000)[:] = slot + 1
+        arena.write_keys(slot, 0, bytes([slot]) * 3000)
+    for outbox, note in enumerate(notes):
+        arena.write_outbox(outbox, 0, note)
+    arena.control[0] = arena.control[-1] = 7
+    assert [arena.read_outbox(outbox, 0, len(note)) for outbox, note in enumerate(notes)] == notes
+    for slot in range(slots):
+        assert (arena.rows(slot, 5000) == slot + 1).all()
+        assert arena.read_keys(slot, 0, 3000) == bytes([slot]) * 3000
+    assert (arena.control[0], arena.control[-1]) == (7, 7)
     arena.close()
-    assert read == notes
+
+
+@pytest.mark.parametrize("limit", [None, 2**30])
+def test_a_forked_process_sees_slots_that_were_made_after_it(limit: int | None) -> None:
+    arena = Arena(ground=survey(5000, 1, limit))
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(reader, 1)
+        arena.rows(2, 5000)[:] = 42
+        os._exit(0)
+    arena.reserve(3)
+    os.write(writer, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(reader)
+    os.close(writer)
+    assert (arena.rows(2, 5000) == 42).all()
+    arena.close()
+
+
+def test_a_limit_that_leaves_no_room_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(SlotMemoryError, match=r"ulimit -f.*at least 1,048,576 bytes"):
+        survey(5000, 1, limit=2**19)
 
 
 def test_a_forked_process_writes_into_the_same_rows() -> None:
@@ -55,7 +86,7 @@ def test_a_batch_too_large_for_a_slot_is_refused_with_its_size() -> None:
     with pytest.raises(SlotMemoryError, match=r"13,958,643,712 bytes.*smaller batch_size") as caught:
         arena.rows(0, 13 * 2**30)
     assert isinstance(caught.value, MemoryError)
-    assert LARGEST_BATCH < 13 * 2**30
+    assert arena.largest_batch < 13 * 2**30
     arena.close()
 
 
@@ -63,7 +94,7 @@ def test_too_many_keys_are_refused_with_their_size() -> None:
     arena = Arena()
     arena.reserve(1)
     with pytest.raises(SlotMemoryError, match="indices"):
-        arena.write_keys(0, NOTES_AT, b"12345678")
+        arena.write_keys(0, 4 * GIB, b"12345678")
     arena.close()
 
 

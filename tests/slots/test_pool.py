@@ -24,7 +24,7 @@ class PoolTwin(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = SlotPool(Arena(), most_leased=MOST_LEASED)
-        self.pool.arena.is_mapped_by_others = lambda pids: True  # type: ignore[method-assign] # the children live on
+        self.pool.arena.pids_that_map = lambda: {1}  # type: ignore[method-assign] # the children live on
         self.free: list[int] = []  # as a stack: the most recently freed is on top
         self.under_way: set[int] = set()
         self.held: dict[int, tuple[int, int, list[Any]]] = {}  # key -> (slot, value, views)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stoker import SlotMemoryError, WorkerDied, WorkerTimeout
 from stoker.contracts import Answer, Ask, Report, Ticket
 from stoker.slots import Arena
-from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
+from stoker.workers.control import Control
+from stoker.workers.wire import RECORD, ReportReader, ReportWriter, TicketCode, write_records
 
 KEYS = st.none() | st.lists(st.integers(-(2**70), 2**70) | st.text() | st.booleans(), min_size=1, max_size=30)
 
@@ -28,6 +29,7 @@ def test_tickets_arrive_as_they_were_sent(keys: list[Any] | None, order: int, sl
     code = TicketCode(arena)
     record = code.encode(sent)
     got = code.decode(record)
+    code.load_keys(got)
     arena.close()
     got.keys = got.keys.tolist() if isinstance(got.keys, np.ndarray) else got.keys
     assert len(record) == RECORD
@@ -41,17 +43,51 @@ def test_tickets_arrive_as_they_were_sent(keys: list[Any] | None, order: int, sl
     layout=st.integers(-(2**63), 2**63 - 1),
 )
 def test_reports_of_the_runs_of_a_batch_arrive_as_they_were_sent(payloads: list[Any], layout: int) -> None:
-    arena = Arena()
-    arena.reserve(1)
-    code = ReportCode(arena)
+    room = Control(seats=4, lanes=1)
+    arena = Arena(room.size_bytes, outboxes=4)
+    writers = [ReportWriter(arena, room, seat) for seat in range(4)]
+    reader = ReportReader(arena, room)
     sent = [
-        Report(at, Answer.DONE, at, at + 1, worker=3, size_bytes=2**40, layout=layout, busy_ns=5, payload=payload)
+        Report(at, Answer.DONE, at, at + 1, at % 4, size_bytes=2**40, layout=layout, busy_ns=5, payload=payload)
         for at, payload in enumerate(payloads)
     ]
-    records = b"".join([code.encode(report, 0, len(sent)) for report in sent])
-    got = code.decode(records)
+    for _ in range(3):  # what was read is overwritten
+        records = b"".join([writers[report.worker].encode(report) for report in sent])
+        assert reader.decode(records) == sent
     arena.close()
-    assert got == sent
+
+
+def test_an_outbox_is_begun_anew_when_all_of_it_was_read_and_not_before() -> None:
+    room = Control(seats=1, lanes=1)
+    arena = Arena(room.size_bytes, outboxes=1)
+    writer, reader = ReportWriter(arena, room, 0), ReportReader(arena, room)
+    reports = [Report(at, Answer.DONE, 0, 1, 0, payload=bytes([at]) * 1000) for at in range(4)]
+    records = [writer.encode(report) for report in reports[:2]]
+    assert reader.decode(records[0]) == reports[:1]
+    records.append(writer.encode(reports[2]))  # the second was not read yet
+    assert reader.decode(records[1] + records[2]) == reports[1:3]
+    first = arena.read_outbox(0, 0, 50)
+    assert reader.decode(writer.encode(reports[3])) == reports[3:]
+    assert arena.read_outbox(0, 0, 50) != first
+    arena.close()
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return int, ("nothing that is a number",)
+
+
+def test_what_cannot_be_unpickled_is_an_error_of_that_report_alone() -> None:
+    room = Control(seats=1, lanes=1)
+    arena = Arena(room.size_bytes, outboxes=1)
+    writer, reader = ReportWriter(arena, room, 0), ReportReader(arena, room)
+    payloads = ["before", Unreadable(), "after"]
+    records = [writer.encode(Report(at, Answer.DONE, 0, 1, 0, payload=one)) for at, one in enumerate(payloads)]
+    before, odd, after = reader.decode(b"".join(records))
+    arena.close()
+    assert (before.payload, after.payload) == ("before", "after")
+    assert odd.answer is Answer.ERROR
+    assert odd.payload.name == "ValueError"
 
 
 def test_a_full_pipe_takes_whole_records_only_and_the_rest_later() -> None:

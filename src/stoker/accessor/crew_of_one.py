@@ -18,6 +18,7 @@ from stoker.accessor.options import PrefetchOptions
 from stoker.contracts import Crew
 from stoker.errors import WorkerDied, describe_exit
 from stoker.workers import ProcessCrew, ThreadCrew
+from stoker.workers.ends import end_now, has_ended
 from stoker.workers.processes import Staff
 
 
@@ -34,19 +35,19 @@ def start(job: SourceJob, options: PrefetchOptions, arena: Any) -> Crew:
         raise
 
 
-def pids(crew: Crew) -> list[int]:
+def workers_of(crew: Crew) -> list[Any]:
     """The filler's process, if it has one."""
-    return [worker.pid for worker in getattr(crew, "workers", ())]
+    return list(getattr(crew, "workers", ()))
 
 
 def interrupt(crew: Crew) -> None:
     """Wake whoever waits for the filler; a process does not finish what it is doing."""
-    for worker in getattr(crew, "workers", ()):
-        if worker.is_alive():
+    for worker in workers_of(crew):
+        if not has_ended(worker):
             with contextlib.suppress(psutil.Error):  # it ends at this very moment
                 for child in psutil.Process(worker.pid).children(recursive=True):
                     child.kill()
-            worker.kill()
+            end_now(worker)
     if isinstance(crew, ThreadCrew):
         crew.wake()
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from stoker.accessor.crew_of_one import interrupt, interrupted, obituary, pids, start, was_closed
+from stoker.accessor.crew_of_one import interrupt, interrupted, obituary, start, was_closed, workers_of
 from stoker.accessor.filling import Mark, SourceJob
 from stoker.accessor.lap import Place
 from stoker.accessor.options import PrefetchOptions
@@ -30,7 +30,8 @@ from stoker.accessor.stats import Tally
 from stoker.batches import Delivery
 from stoker.contracts import Answer, Ask, EpochNote, Order, Report, Ticket
 from stoker.errors import RemoteError, WorkerDied
-from stoker.slots import Arena, PrivateArena, SlotPool
+from stoker.slots import PrivateArena, SlotPool
+from stoker.workers.processes import arena_for
 
 
 class Ring:
@@ -40,7 +41,7 @@ class Ring:
         self, source: Any, options: PrefetchOptions, place: Place | None, tally: Tally, ahead: int | None = None
     ) -> None:
         self._options, self._tally = options, tally
-        self._pool = SlotPool(Arena() if options.by == "process" else PrivateArena())
+        self._pool = SlotPool(arena_for(processes=1, lanes=1) if options.by == "process" else PrivateArena())
         self._delivery = Delivery(self._pool)
         self._sent: dict[int, int] = {}  # order -> its slot, for tickets of this beginning that are not answered
         self._left: dict[int, int] = {}  # the same for tickets of beginnings before this one
@@ -62,7 +63,7 @@ class Ring:
         self._job = SourceJob(source, options, place)
         self._crew = start(self._job, options, self._pool.arena)
         self._close = weakref.finalize(self, self._crew.close)
-        self._pool.own_pids = functools.partial(pids, self._crew)
+        self._pool.own_workers = functools.partial(workers_of, self._crew)
         self._begin_anew()
 
     def begin(self) -> None:
@@ -146,7 +147,7 @@ class Ring:
     @property
     def pid(self) -> int | None:
         """The filler's process, if it has one."""
-        return next(iter(pids(self._crew)), None)
+        return next((worker.pid for worker in workers_of(self._crew)), None)
 
     @property
     def was_interrupted(self) -> bool:

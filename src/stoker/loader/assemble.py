@@ -26,10 +26,10 @@ from stoker.loader.keys import KeyStream, Start, key_stream
 from stoker.loader.reseed import SampleSeeds
 from stoker.loader.state import Place
 from stoker.loader.window import Window
-from stoker.slots import Arena, PrivateArena, SlotPool
+from stoker.slots import PrivateArena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.workers import ProcessCrew, ThreadCrew
-from stoker.workers.processes import Staff
+from stoker.workers.processes import Staff, arena_for
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -90,7 +90,8 @@ class Assembly:
 
     def pool(self) -> SlotPool:
         """Slots: shared with worker processes, or the training process's own."""
-        return SlotPool(Arena() if self.workers.processes > 0 else PrivateArena())
+        workers = self.workers
+        return SlotPool(arena_for(workers.processes, workers.lanes) if workers.processes > 0 else PrivateArena())
 
     def crew(self, arena: Any, base_seed: int, place: Place) -> Crew:
         """Start whoever loads, each where it stood if the run is resumed."""

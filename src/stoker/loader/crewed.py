@@ -66,7 +66,7 @@ class CrewedIterator(BatchIterator):
         self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, self._crew.close)
         crew = self._crew
-        self._pool.own_pids = lambda: [worker.pid for worker in getattr(crew, "workers", ())]
+        self._pool.own_workers = lambda: getattr(crew, "workers", ())
         self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 

@@ -8,7 +8,7 @@
 
 from stoker.slots.arena import Arena, PrivateArena
 from stoker.slots.mapping import Region, region_of
-from stoker.slots.pool import SlotPool, own_fork
+from stoker.slots.pool import SlotPool
 from stoker.slots.streaming import stream_rows, streams
 
-__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "own_fork", "region_of", "stream_rows", "streams"]
+__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "region_of", "stream_rows", "streams"]

@@ -82,22 +82,23 @@ def _map(length: int, flags: int, fd: int, offset: int) -> Any:
     return memory
 
 
-def is_mapped_by(inode: int, but: set[int]) -> bool:
-    """Whether any process that can be looked into, other than those, maps the anonymous file with this inode.
+def pids_that_map(inodes: set[int]) -> set[int] | None:
+    """The processes that map an anonymous file with one of these inodes.
 
-    Takes about a millisecond a process. What cannot be looked into, and systems without /proc, count as mapping it.
+    Takes about a millisecond a process. What cannot be looked into counts as mapping it; None on systems without /proc.
     """
     try:
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - but
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     except OSError:
-        return True
-    return any(_maps(pid, f" {inode} ".encode()) for pid in pids)
+        return None
+    wanted = {str(inode).encode() for inode in inodes}
+    return {pid for pid in pids if _maps(pid, wanted)}
 
 
-def _maps(pid: int, inode: bytes) -> bool:
+def _maps(pid: int, inodes: set[bytes]) -> bool:
     try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            return any(inode in line and b"memfd:" in line for line in file)
+        with open(f"/proc/{pid}/maps", "rb") as file:  # address, access, offset, device, inode, name
+            return any(b"memfd:" in line and line.split(None, 5)[4] in inodes for line in file)
     except (FileNotFoundError, ProcessLookupError):
         return False  # it has ended
     except PermissionError:

@@ -15,8 +15,10 @@ Users who keep many batches would need many slots: past `most_leased`, or past t
 batch is copied into memory of its own, so the number of slots stays bounded.
 
 After a fork the child sees the same shared pages: a batch that it holds must not change when the parent drops its own
-reference. So slots that are leased while the process forks are retired instead of being used again. Forks that start
-Stoker's own workers are no reason: those do not look at batches (`own_fork`).
+reference. So slots that are leased while the process forks are retired, and used again only when every process that
+was born since and maps the memory is gone. That holds for forks of Stoker's own workers too: a dataset may keep batches
+(a replay buffer), and a worker that is forked then has them. Only the loader's workers from before the fork are known
+to hold none of them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stoker.contracts import Bytes
@@ -47,9 +48,10 @@ class SlotPool:
         # slot -> its lease; a slot is in exactly one of: _free, _leased, under way, _given_up
         self._leased: dict[int, _Lease] = {}
         self._ended: deque[Any] = deque()  # leases whose last view has died, not looked at yet
-        self._retired: set[int] = set()  # never used again, unless nobody else maps the memory any more
+        # slot -> the loader's own workers at the time when it was retired: those born later may hold its batch
+        self._retired: dict[int, set[Any]] = {}
         self._given_up: deque[int] = deque()  # retired, and the last view in this process has died
-        self.own_pids: Callable[[], Iterable[int]] = lambda: ()  # processes that map the slots and look at no batch
+        self.own_workers: Callable[[], Iterable[Any]] = lambda: ()  # processes that write into the slots
         _POOLS.add(self)
 
     @property
@@ -81,15 +83,17 @@ class SlotPool:
             return slot
 
     def _reclaim(self) -> None:
-        """Use retired slots again if the children that might have held them are gone; else look later, and rarer."""
-        if self.arena.is_mapped_by_others(self.own_pids()):
-            self._patience *= 2
-            return
-        self._patience = _FIRST_PATIENCE
-        while self._given_up:
+        """Use retired slots again if the children that might hold them are gone; else look later, and rarer."""
+        mapping, own = self.arena.pids_that_map(), set(self.own_workers())
+        for _ in range(len(self._given_up)):
             slot = self._given_up.popleft()
-            self._retired.discard(slot)
-            self._free.append(slot)
+            harmless = {worker.pid for worker in self._retired[slot] & own}
+            if mapping is None or mapping - harmless:
+                self._given_up.append(slot)
+            else:
+                del self._retired[slot]
+                self._free.append(slot)
+        self._patience = max(_FIRST_PATIENCE, 2 * len(self._given_up))
 
     def give_back(self, slot: int) -> None:
         self._take_back()  # what was freed before lies below it
@@ -106,10 +110,12 @@ class SlotPool:
         return owner
 
     def retire_leased(self) -> None:
-        """Never use again what is leased now: a forked child may hold views of it."""
+        """Do not use again what is leased now as long as a child that was just forked may hold views of it."""
         self._take_back()
         if self.arena.is_shared:
-            self._retired.update(list(self._leased))
+            own = set(self.own_workers())
+            for slot in list(self._leased):
+                self._retired[slot] = self._retired.get(slot, own) & own
 
     def _take_back(self) -> None:
         """Free the slots of leases that have ended."""
@@ -136,25 +142,10 @@ def _lease(owner: Bytes, ended: Callable[[Any], None], slot: int, size_bytes: in
 _POOLS: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 
 
-_own_forks = 0
+def _retire_all() -> None:
+    for pool in list(_POOLS):
+        pool.retire_leased()
 
 
-@contextmanager
-def own_fork() -> Iterator[None]:
-    """Around the start of a worker, which will not look at batches."""
-    global _own_forks
-    _own_forks += 1
-    try:
-        yield
-    finally:
-        _own_forks -= 1
-
-
-def _retire_in_parent() -> None:
-    if not _own_forks:
-        for pool in list(_POOLS):
-            pool.retire_leased()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_retire_in_parent)
+if hasattr(os, "register_at_fork"):  # before: another thread may drop the last view in the middle of the fork
+    os.register_at_fork(before=_retire_all, after_in_parent=_retire_all)

@@ -7,7 +7,8 @@ it, and the main thread would handle it all the same. So for the length of a sta
 the signal, which is raised again afterwards.
 
 A spawned worker imports for seconds before it can say that it ignores Ctrl-C, which reaches the whole process group. It
-inherits what its parent blocks, so the signal is blocked while it is started, until it has said so.
+inherits what its parent blocks, so the signal is blocked while it is started, until it has said so. (The standard
+library's resource tracker is started beside the first worker, and unblocks the signal: it has to be there before.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 _KEPT = (signal.SIGINT, signal.SIGTERM)
@@ -53,6 +55,7 @@ def born_deaf(start_method: str) -> Iterator[None]:
     if start_method != "spawn":
         yield
         return
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

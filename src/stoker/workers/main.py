@@ -28,29 +28,15 @@ from typing import Any
 from stoker.contracts import NO_ROW, Answer, EpochNote, Job, Report, Ticket, WorkerSeat
 from stoker.errors import RemoteError
 from stoker.slots import Arena
+from stoker.workers.board import Claims
+from stoker.workers.control import EPOCH, FIRST, LANE_SPAN, ORDER, ROW, SINCE, Control, read_note
 from stoker.workers.identity import Identity
 from stoker.workers.interrupts import deafness_over
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
 from stoker.workers.parcel import Parcel
-from stoker.workers.wire import RECORD, ReportCode, TicketCode
-
-# Places in the arena's control room, which all processes of a loader see.
-EPOCH = 0  # number of the current epoch: tickets of older ones are cancelled
-NOTE = 1  # three numbers: the current epoch's note
-LANES_AT = 8  # from here, eight numbers a lane
-LANE_SPAN = 8
-ORDER, FIRST, ROW, SINCE = 0, 1, 2, 3  # order + 1 (0: idle), first row of the ticket, row at hand, since when in ns
-TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
-
-
-_UNSIGNED = 2**64 - 1  # seeds are unsigned, the control room's numbers signed
-
-
-def write_note(control: Any, note: EpochNote) -> None:
-    """Tell the workers of a new epoch; they look when its first ticket comes."""
-    seed = note.seed & _UNSIGNED
-    control[NOTE] = seed - 2**64 if seed >= 2**63 else seed
-    control[NOTE + 1], control[NOTE + 2] = note.epoch, note.shared_seed
+from stoker.workers.recovery import TOO_LARGE
+from stoker.workers.tickets import PrivateTaker, Taker
+from stoker.workers.wire import ReportWriter, TicketCode
 
 
 class Descriptor:
@@ -77,6 +63,7 @@ class Station:
     reports: Descriptor
     parcel: Parcel
     init_fn: Callable[[int], Any] | None
+    private: bool  # the ticket pipe is this worker's own; else it carries permits to look at the board
     coroutines: bool
     owner_pid: int
     state: Any = None  # where this worker's dataset stood, in a run that is resumed
@@ -154,59 +141,80 @@ class FailedJob:
 
 
 def _desk(station: Station, job: Job, identity: Identity) -> Desk:
-    control, code, answers = station.arena.control, TicketCode(station.arena), ReportCode(station.arena)
-    place = LANES_AT + station.seat.id * station.seat.lanes * LANE_SPAN
+    cells, control = station.arena.control, Control(station.seat.count, station.seat.lanes)
+    code, answers = TicketCode(station.arena), ReportWriter(station.arena, control, station.seat.id)
+    tickets = _taker(station, control)
+    place = control.lane_at(station.seat.id, 0)
     epoch, leaving, beginning = 0, False, threading.Lock()
 
     def take(lane: int) -> Ticket | None:
+        while True:
+            if leaving:
+                threading.Event().wait()  # for ever: the last lane that is at work ends the process
+            taken = tickets.take()
+            if taken is None:
+                return None
+            ticket = code.decode(taken[1])
+            ticket.claim = taken[0]
+            if not station.coroutines:  # those hold many tickets at a time
+                _mark(cells, place + lane * LANE_SPAN, ticket)
+            try:
+                code.load_keys(ticket)
+            except Exception as error:  # the user's own keys, which cannot be unpickled here
+                ticket.keys = None
+                send(lane, ticket, _failure(station, ticket, error))
+                continue
+            begin_epoch_of(ticket)
+            return ticket
+
+    def begin_epoch_of(ticket: Ticket) -> None:
         nonlocal epoch
-        if leaving:
-            threading.Event().wait()  # for ever: the last lane that is at work ends the process
-        record = os.read(station.tickets.fd, RECORD)  # raises BlockingIOError where lanes are coroutines
-        if not record:
-            return None
-        ticket = code.decode(record)
-        if not station.coroutines:  # those hold many tickets at a time
-            _mark(control, place + lane * LANE_SPAN, ticket)
         with beginning:  # no lane loads for an epoch whose note has not been read
-            if ticket.epoch != epoch and ticket.epoch == control[EPOCH]:
+            if ticket.epoch != epoch and ticket.epoch == cells[EPOCH]:
                 identity.meet_torch()  # it may have been imported since
-                note = EpochNote(control[NOTE] & _UNSIGNED, control[NOTE + 1], control[NOTE + 2])
+                note = read_note(cells)
                 if epoch == 0 and ticket.epoch != station.epoch:
                     job.begin_epoch(note)  # the epoch of the state was left before this worker had begun it
                 job.begin_epoch(note)
                 epoch = ticket.epoch
-        return ticket
 
     def send(lane: int, ticket: Ticket, report: Report) -> None:
-        report.worker = station.seat.id
-        rows = ticket.stop if ticket.keys is None else ticket.rows
         try:
-            record = answers.encode(report, ticket.slot, rows)
+            record = answers.encode(report)
         except Exception as error:  # what the user's code made cannot be pickled, or is too large
-            remote = RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}")
-            failure = Report(report.order, Answer.ERROR, report.start, report.stop, report.worker, payload=remote)
-            record = answers.encode(failure, ticket.slot, rows)
+            record = answers.encode(_failure(station, ticket, error))
         try:
             os.write(station.reports.fd, record)
         except BrokenPipeError:
             _leave(0)  # nobody listens any more: the loader was closed
-        control[place + lane * LANE_SPAN] = 0
+        cells[place + lane * LANE_SPAN] = 0
+        tickets.release(ticket.claim)
         nonlocal leaving
         leaving = leaving or (station.max_bytes is not None and _private_bytes() > station.max_bytes)
         if leaving and not any_at_work():
             _leave(TOO_LARGE)
 
     def any_at_work() -> bool:
-        return any(control[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
+        return any(cells[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
 
     def marker(lane: int) -> Callable[[int], None] | None:
-        return _marker(control, place + lane * LANE_SPAN, station.timed) if station.watched else None
+        return _marker(cells, place + lane * LANE_SPAN, station.timed) if station.watched else None
 
     def is_cancelled(ticket: Ticket) -> bool:
-        return bool(ticket.epoch != control[EPOCH])
+        return bool(ticket.epoch != cells[EPOCH])
 
     return Desk(take, send, slots_of(station.arena), is_cancelled, _end_process, marker)
+
+
+def _taker(station: Station, control: Control) -> Taker:
+    if station.private:
+        return PrivateTaker(station.tickets.fd)
+    return Claims(station.arena, control, station.tickets.fd)
+
+
+def _failure(station: Station, ticket: Ticket, error: Exception) -> Report:
+    remote = RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}")
+    return Report(ticket.order, Answer.ERROR, ticket.start, ticket.stop, station.seat.id, payload=remote)
 
 
 def _end_process(error: BaseException) -> None:

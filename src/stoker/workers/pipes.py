@@ -7,31 +7,31 @@ comes, or when nobody listens; one that does not is ended.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 import weakref
-from multiprocessing import connection
+from contextlib import ExitStack
 from typing import Any
 
 from stoker.slots import Arena
-from stoker.workers.main import EPOCH
+from stoker.workers.control import EPOCH
+from stoker.workers.ends import end_all
 from stoker.workers.parcel import Parcel
 
-# How long a worker may take to finish what it is doing before it is ended, as in torch's loader.
-_PATIENCE_S = 5.0
+_NEEDED_TO_START = 8  # descriptors that starting a process takes for a moment, by any start method
 
 
 class Pipes:
     """The descriptors between the training process and its workers."""
 
     def __init__(self, ticket_pipes: int) -> None:
-        pairs = [os.pipe() for _ in range(ticket_pipes)]
-        self.ticket_readers = [reader for reader, _ in pairs]
-        self.ticket_writers = [writer for _, writer in pairs]
-        self.report_reader, self.report_writer = os.pipe()
-        for fd in (*self.ticket_writers, self.report_reader):
-            os.set_blocking(fd, False)
+        with ExitStack() as undo:  # whatever was opened when descriptors run out
+            pairs = [_open_pipe(undo) for _ in range(ticket_pipes)]
+            self.ticket_readers = [reader for reader, _ in pairs]
+            self.ticket_writers = [writer for _, writer in pairs]
+            self.report_reader, self.report_writer = _open_pipe(undo)
+            for fd in (*self.ticket_writers, self.report_reader):
+                os.set_blocking(fd, False)
+            undo.pop_all()
 
     def renew(self, number: int) -> None:
         """A new ticket pipe in the place of one whose reader is gone: what lies in the old one is sent again."""
@@ -52,6 +52,20 @@ class Pipes:
         self.ticket_readers = []
 
 
+def _open_pipe(undo: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        undo.callback(os.close, end)
+    return ends
+
+
+def check_descriptors() -> None:
+    """Raise OSError now if a process can't be started for want of descriptors: halfway, some would stay open."""
+    with ExitStack() as undo:
+        for _ in range(_NEEDED_TO_START // 2):
+            _open_pipe(undo)
+
+
 OPEN_PIPES: weakref.WeakSet[Pipes] = weakref.WeakSet()
 
 
@@ -65,22 +79,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def watch_end(worker: Any, start_method: str) -> None:
-    """Note, as `worker.end`, a descriptor that becomes readable when a worker that was just started ends.
-
-    The standard library's sentinel is a pipe that the worker's own children may hold open too: its death would go
-    unnoticed until they are gone as well. A process descriptor tells of that one process. (A worker of the fork server
-    is nobody's child here, and only its sentinel says how it ended.)
-    """
-    worker.end = worker.sentinel
-    if start_method == "forkserver" or not hasattr(os, "pidfd_open"):
-        return
-    with contextlib.suppress(OSError):  # a kernel or a sandbox without them
-        worker.end = os.pidfd_open(worker.pid)
-        weakref.finalize(worker, os.close, worker.end)
-
-
-def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parcel: Parcel) -> None:
+def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parcel: Parcel, are_deaf: bool) -> None:
     """Close the pipes and wait until the workers are gone."""
     if os.getpid() != owner_pid:
         return  # a forked child dropped its copy; the workers are not its own
@@ -89,17 +88,4 @@ def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parce
     arena.control[EPOCH] += 1
     pipes.close_own_ends()
     pipes.close_rest()
-    _wait_for(workers, _PATIENCE_S)
-    for end in ("terminate", "kill"):
-        for worker in workers:
-            if worker.is_alive():
-                getattr(worker, end)()
-        _wait_for(workers, _PATIENCE_S)
-
-
-def _wait_for(workers: list[Any], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    waiting = {worker.end: worker for worker in workers if worker.is_alive()}
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for end in connection.wait(list(waiting), left):
-            waiting.pop(end).join()
+    end_all(workers, are_deaf)

@@ -1,12 +1,16 @@
-"""Worker processes: started, fed through pipes, listened to, and let go.
+"""Worker processes: started, fed with tickets, listened to, and let go.
 
     training process                                          worker processes
-      submit ──► ticket pipe (one a worker, or one for all) ──►  read, load, write rows into the slot
-      wait  ◄──  report pipe (one for all)               ◄──────  one record a ticket
+      submit ──► a pipe a worker, or the board for all    ──►   take, load, write rows into the slot
+      wait  ◄──  report pipe (one for all)               ◄────  one record a ticket
 
 Waiting is one poll() over the report pipe and the workers' process descriptors: it ends with a report, a death or the
 timeout, and nothing ticks meanwhile. Tickets are written without blocking; what does not fit waits here, so the two
 sides can never block on each other.
+
+A ticket has one holder at a time, known by construction: the only reader of a pipe, or whoever has the lock on its
+number (`board`). It is sent again only when its holder is dead, and after all that a dead worker had reported was read.
+So nobody writes into a slot whose batch is complete, and a complete batch's slot may be used again.
 """
 
 from __future__ import annotations
@@ -23,23 +27,18 @@ from typing import Any
 
 from stoker.contracts import NO_ROW, Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
-from stoker.slots import Arena, own_fork
+from stoker.slots import Arena
+from stoker.workers.birth import watchful_name
+from stoker.workers.board import Publisher
+from stoker.workers.control import EPOCH, FIRST, ROW, Control, write_note
+from stoker.workers.ends import end_now, exit_code, has_ended, watch_end
 from stoker.workers.interrupts import born_deaf, interrupts_kept
-from stoker.workers.main import (
-    EPOCH,
-    FIRST,
-    LANE_SPAN,
-    LANES_AT,
-    ROW,
-    Descriptor,
-    Station,
-    worker_main,
-    write_note,
-)
+from stoker.workers.main import Descriptor, Station, worker_main
 from stoker.workers.parcel import Parcel
-from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go, watch_end
+from stoker.workers.pipes import OPEN_PIPES, Pipes, check_descriptors, let_go
 from stoker.workers.recovery import Given, Held, Recovery
-from stoker.workers.wire import RECORD, ReportCode, TicketCode, write_records
+from stoker.workers.tickets import Key, PrivateSender, Sender
+from stoker.workers.wire import RECORD, ReportReader, TicketCode
 
 _READ_BYTES = RECORD * 1024
 _NOBODY = (-1, -1)  # no ticket
@@ -54,10 +53,15 @@ class Staff:
     context: Any  # a multiprocessing context
     base_seed: int
     init_fn: Callable[[int], Any] | None = None
-    private: bool = True  # each worker has a ticket pipe of its own; False: all read the same one
+    private: bool = True  # tickets are for a certain worker; False: for whoever is free
     coroutines: bool = False
     states: Sequence[Any] = ()  # each worker's place, in a run that is resumed
     options: Workers = field(default_factory=Workers)
+
+
+def arena_for(processes: int, lanes: int) -> Arena:
+    """The memory that so many workers need."""
+    return Arena(Control(processes, lanes).size_bytes, outboxes=processes)
 
 
 class ProcessCrew:
@@ -65,21 +69,24 @@ class ProcessCrew:
 
     def __init__(self, job: Job, arena: Arena, staff: Staff) -> None:
         self._arena, self._staff = arena, staff
-        self._tickets, self._reports = TicketCode(arena), ReportCode(arena)
+        self._control = Control(staff.processes, staff.lanes)
+        self._tickets, self._reports = TicketCode(arena), ReportReader(arena, self._control)
         self._epoch = 0
-        self._unsent: list[deque[bytes]] = [deque() for _ in range(staff.processes if staff.private else 1)]
-        self._outstanding: dict[tuple[int, int], Given] = {}
+        self._outstanding: dict[Key, Given] = {}
         self._parcel = Parcel(job)
         self._states: list[Any] = list(staff.states) or [None] * staff.processes
         self._recovery = Recovery(staff.options)
-        self._alone: deque[tuple[int, int]] = deque()  # tickets that are sent one row at a time: one of them kills
+        self._alone: deque[Key] = deque()  # tickets that are sent one row at a time: one of them kills
         self._alone_now = _NOBODY
-        self._reserved = -1  # the pipe that nothing is sent through while a suspect is at hand
-        self._quiet_before = False
-        self._pipes = Pipes(len(self._unsent))
+        self._handles_term = callable(signal.getsignal(signal.SIGTERM))
+        self._pipes = Pipes(staff.processes if staff.private else 1)
+        self._sender: Sender = PrivateSender(self._pipes)
+        if not staff.private:
+            self._sender = Publisher(arena, self._control, self._pipes.ticket_writers[0])
         self.workers: list[Any] = []
         self.restarts = 0  # workers that were started in the place of others
-        self._close = weakref.finalize(self, let_go, os.getpid(), arena, self._pipes, self.workers, self._parcel)
+        holding = (os.getpid(), arena, self._pipes, self.workers, self._parcel, self._handles_term)
+        self._close = weakref.finalize(self, let_go, *holding)
         OPEN_PIPES.add(self._pipes)
         try:
             for number in range(staff.processes):
@@ -102,16 +109,13 @@ class ProcessCrew:
         return self._epoch
 
     def submit(self, ticket: Ticket, worker: int | None = None) -> None:
-        pipe = worker if self._staff.private and worker is not None else 0
-        self._outstanding[ticket.order, ticket.start] = Given(ticket, pipe)
-        self._unsent[pipe].append(self._tickets.encode(ticket))
+        key, to = (ticket.order, ticket.start), worker or 0
+        self._outstanding[key] = Given(ticket, to)
+        self._sender.submit(key, self._tickets.encode(ticket), to)
 
     def flush(self) -> None:
-        """Write what the pipes take."""
-        for number, unsent in enumerate(self._unsent):
-            if unsent and number != self._reserved:
-                for _ in range(write_records(self._pipes.ticket_writers[number], list(unsent))):
-                    unsent.popleft()
+        """Send what goes without blocking."""
+        self._sender.flush()
 
     def wait(self, timeout_s: float | None) -> list[Report]:
         self.flush()
@@ -128,80 +132,67 @@ class ProcessCrew:
         return reports
 
     def _patience_ms(self, deadline: float | None) -> float | None:
-        """How long to wait at most: until the timeout, a sample's deadline, or a look for a ticket that got lost."""
-        ends = [end for end in (deadline, self._recovery.next_look(self._arena.control, self._lanes())) if end]
+        """How long to wait at most: until the timeout, or a sample's deadline."""
+        ends = [end for end in (deadline, self._recovery.next_look(self._arena.control, self._control)) if end]
         return max(0.0, min(ends) - time.monotonic()) * 1000 if ends else None
 
     def _look_after_workers(self) -> list[Report]:
         """End the stuck, replace the dead; gives reports in the name of those that cannot give them any more."""
-        for number in self._recovery.stuck(self._arena.control, self._lanes(), time.monotonic_ns()):
-            self.workers[number].kill()
-            self.workers[number].join()
+        for number in self._recovery.stuck(self._arena.control, self._control, time.monotonic_ns()):
+            end_now(self.workers[number])
+        dead = [number for number, worker in enumerate(self.workers) if has_ended(worker)]
         reports: list[Report] = []
-        for number, worker in enumerate(self.workers):
-            if not worker.is_alive():
-                reports += self.collect()  # what it wrote before it died
-                reports += self._replace(number, worker)
-        if not reports and self._recovery.looking:
-            reports = self._look_for_lost()
+        while dead and (written := self.collect()):  # what they wrote before they died
+            reports += written
+        return reports + self._replace(dead) if dead else reports
+
+    def _replace(self, dead: list[int]) -> list[Report]:
+        """Workers are gone: start others in their seats, which take over what they held, or give up."""
+        lost: dict[Key, bool] = {}
+        for number in dead:
+            lost.update(self._sender.lost_with(number))
+        reports = [report for number in dead for report in self._bury(number, lost)]
+        if self._alone_now in lost:  # it has its turn again
+            del lost[self._alone_now]
+            self._alone.appendleft(self._alone_now)
+            self._alone_now = _NOBODY
+        for number in dead:
+            self._recovery.pause()
+            self._reports.forget(number)
+            self.workers[number] = self._start(number)
+            self.restarts += 1
+        self._poll = self._make_poll()
+        self._send_one_alone()
+        self._send_again(lost)
         return reports
 
-    def _look_for_lost(self) -> list[Report]:
-        """Send again what nobody has: seen twice, because a ticket may be between the pipe and the note of it."""
-        quiet = self._is_quiet() and self._quiet_before
-        self._quiet_before = self._is_quiet()
-        reports = self.collect()  # what was written while looking
-        if quiet and not reports:
-            self._send_again([key for key in self._outstanding if key not in self._alone])
-            self._recovery.looking = False
-        return reports
-
-    def _replace(self, number: int, worker: Any) -> list[Report]:
-        """A worker is gone: start another in its seat, which takes over what it held, or give up."""
-        held = self._held_by(number)
-        lanes = self._lanes_of(number)
-        if not self._recovery.may_replace(worker.exitcode):
+    def _bury(self, number: int, lost: dict[Key, bool]) -> list[Report]:
+        """Find out what a dead worker was doing, and who is to blame; what can be tried again stays in `lost`."""
+        worker, lanes = self.workers[number], self._control.lanes_of(number)
+        held = self._held_by(number, [key for key, was_taken in lost.items() if was_taken])
+        if not self._recovery.may_replace(exit_code(worker)):
             raise self._obituary(number, worker, [one.ticket for one in held])
         reports, stuck = [], self._recovery.was_stuck(lanes)
         for place in lanes:  # also those whose report came through, and whose mark stayed
             self._arena.control[place] = 0
         for one in held:
-            error = self._recovery.verdict(one, len(held) == 1, stuck, worker.exitcode)
+            error = self._recovery.verdict(one, len(held) == 1, stuck, exit_code(worker))
+            key = one.ticket.order, one.ticket.start
             if error is not None:
-                del self._outstanding[one.ticket.order, one.ticket.start]
-                reports.append(self._bad_sample(one, number, error))
-        again = self._lost_with(number, held)
-        if self._alone_now in again:  # it has its turn again
-            again.remove(self._alone_now)
-            self._alone.appendleft(self._alone_now)
-            self._alone_now = _NOBODY
-        if len(held) > 1 or self._staff.coroutines:  # who of them it was shows when each is loaded alone
-            self._alone.extend(again)
-            again = []
+                del self._outstanding[key], lost[key]
+                reports.append(self._bad_sample(one, number, error, lost))
+            elif (len(held) > 1 or self._staff.coroutines) and key != self._alone_now:
+                del lost[key]  # who of them it was shows when each is loaded alone
+                self._alone.append(key)
         self._recovery.replaced(lanes)
-        self._recovery.pause()
-        self.workers[number] = self._start(number)
-        self.restarts += 1
-        self._poll = self._make_poll()
-        self._send_one_alone()
-        self._send_again(again)
         return reports
-
-    def _lost_with(self, number: int, held: list[Held]) -> list[tuple[int, int]]:
-        """The tickets that have to be sent again."""
-        if not self._staff.private:
-            self._recovery.looking = True  # one may have been taken and not noted when the worker died
-            return [key for one in held if (key := (one.ticket.order, one.ticket.start)) in self._outstanding]
-        self._pipes.renew(number)
-        self._unsent[number].clear()
-        return [key for key, given in self._outstanding.items() if given.pipe == number and key not in self._alone]
 
     def _send_one_alone(self) -> None:
         """Send the next suspect, one row, once the last was answered: nobody else is at hand in that process then."""
         self._alone = deque(key for key in self._alone if key in self._outstanding)
         if self._alone_now in self._outstanding:
             return
-        self._reserved = -1
+        self._sender.go_on()
         if not self._alone:
             return
         self._alone_now = key = self._alone.popleft()
@@ -210,38 +201,32 @@ class ProcessCrew:
         if rest.ask is Ask.ROWS and rest.stop - rest.start > 1:
             first = replace(rest, stop=rest.start + 1, keys=rest.keys[:1])
             rest = replace(rest, start=rest.start + 1, keys=rest.keys[1:])
-            self._outstanding[key] = Given(first, given.pipe)
-            self._outstanding[rest.order, rest.start] = Given(rest, given.pipe)
+            self._outstanding[key] = Given(first, given.worker)
+            self._outstanding[rest.order, rest.start] = Given(rest, given.worker)
             self._alone.appendleft((rest.order, rest.start))
-        record = self._again(key)
-        if not write_records(self._pipes.ticket_writers[given.pipe], [record]):
-            self._unsent[given.pipe].appendleft(record)
-        elif self._staff.private:
-            self._reserved = given.pipe
+        self._sender.send_alone(key, self._again(key), given.worker)
 
-    def _lanes_of(self, number: int) -> list[int]:
-        """Where the lanes of a worker make their notes."""
-        first = LANES_AT + number * self._staff.lanes * LANE_SPAN
-        return list(range(first, first + self._staff.lanes * LANE_SPAN, LANE_SPAN))
-
-    def _held_by(self, number: int) -> list[Held]:
+    def _held_by(self, number: int, taken: list[Key]) -> list[Held]:
         """What the lanes of a worker were doing, as far as they noted it."""
-        control = self._arena.control
+        cells = self._arena.control
         if self._staff.coroutines:
-            return self._awaited_by(number)
-        found = [(place, self._held_at(place)) for place in self._lanes_of(number)]
-        return [Held(place, given.ticket, control[place + ROW], given.pipe) for place, given in found if given]
+            return self._awaited_by(number, taken)
+        marks = [(place, (cells[place] - 1, cells[place + FIRST])) for place in self._control.lanes_of(number)]
+        return [
+            Held(place, self._outstanding[key].ticket, cells[place + ROW], self._outstanding[key].worker)
+            for place, key in marks
+            if key in taken
+        ]
 
-    def _awaited_by(self, number: int) -> list[Held]:
+    def _awaited_by(self, number: int, taken: list[Key]) -> list[Held]:
         """What a worker was awaiting: the suspect that it was given alone, else anything that was on its way to it."""
-        place, suspect = self._lanes_of(number)[0], self._outstanding.get(self._alone_now)
-        if suspect is not None and suspect.pipe == number == self._reserved:
-            ticket = suspect.ticket
-            return [Held(place, ticket, ticket.start if ticket.stop - ticket.start == 1 else NO_ROW, number)]
-        given_to = [given for given in self._outstanding.values() if given.pipe == number]
-        return [Held(place, given.ticket, NO_ROW, number) for given in given_to]
+        place = self._control.lane_at(number, 0)
+        awaited = [self._outstanding[key] for key in taken]
+        if taken == [self._alone_now] and awaited[0].ticket.stop - awaited[0].ticket.start == 1:
+            return [Held(place, awaited[0].ticket, awaited[0].ticket.start, awaited[0].worker)]
+        return [Held(place, given.ticket, NO_ROW, given.worker) for given in awaited]
 
-    def _bad_sample(self, held: Held, number: int, error: RemoteError) -> Report:
+    def _bad_sample(self, held: Held, number: int, error: RemoteError, lost: dict[Key, bool]) -> Report:
         """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
         ticket, row = held.ticket, held.row
         payload = FailedRows([(row, error)])
@@ -251,30 +236,22 @@ class ProcessCrew:
             if start < stop:
                 keys = ticket.keys[start - ticket.start : stop - ticket.start]
                 part = replace(ticket, start=start, stop=stop, keys=keys)
-                self._outstanding[part.order, part.start] = Given(part, held.pipe)
+                self._outstanding[part.order, part.start] = Given(part, held.worker)
+                lost[part.order, part.start] = True
         return Report(ticket.order, Answer.FAILED, row, row + 1, number, payload=payload)
 
-    def _send_again(self, keys: list[tuple[int, int]]) -> None:
-        for key in keys:
-            self._unsent[self._outstanding[key].pipe].append(self._again(key))
+    def _send_again(self, lost: dict[Key, bool]) -> None:
+        for key, was_taken in lost.items():
+            given = self._outstanding[key]
+            record = self._again(key) if was_taken else self._tickets.encode(given.ticket)
+            self._sender.submit(key, record, given.worker)
         self.flush()
 
-    def _again(self, key: tuple[int, int]) -> bytes:
+    def _again(self, key: Key) -> bytes:
         """A ticket that a worker has died on, to be sent once more."""
         given = self._outstanding[key]
-        self._outstanding[key] = wary = Given(replace(given.ticket, singly=True), given.pipe)
+        self._outstanding[key] = wary = Given(replace(given.ticket, singly=True), given.worker)
         return self._tickets.encode(wary.ticket)
-
-    def _is_quiet(self) -> bool:
-        """Whether nobody works on anything and nothing waits to be taken, so that what is outstanding was lost."""
-        waiting = any(select.select([reader], [], [], 0)[0] for reader in self._pipes.ticket_readers)
-        return not waiting and not any(self._arena.control[place] for place in self._lanes()) and not any(self._unsent)
-
-    def _lanes(self) -> range:
-        return range(LANES_AT, LANES_AT + self._staff.processes * self._staff.lanes * LANE_SPAN, LANE_SPAN)
-
-    def _held_at(self, place: int) -> Given | None:
-        return self._outstanding.get((self._arena.control[place] - 1, self._arena.control[place + FIRST]))
 
     def close(self) -> None:
         self._close()
@@ -289,18 +266,21 @@ class ProcessCrew:
             Descriptor(self._pipes.report_writer),
             self._parcel,
             staff.init_fn,
+            staff.private,
             staff.coroutines,
             os.getpid(),
             self._states[number],
             watched=staff.options.replaces and not staff.coroutines,
             timed=staff.options.sample_timeout_s is not None,
             max_bytes=staff.options.worker_max_bytes,
-            owner_handles_term=callable(signal.getsignal(signal.SIGTERM)),
+            owner_handles_term=self._handles_term,
             epoch=max(1, self._epoch),
         )
         worker = staff.context.Process(target=worker_main, args=(station,), daemon=True)
+        worker._name = watchful_name(worker.name, os.getpid())
         start_method = staff.context.get_start_method()
-        with own_fork(), interrupts_kept(), born_deaf(start_method):
+        check_descriptors()
+        with interrupts_kept(), born_deaf(start_method):
             _start_with_hint(worker, staff.context)
         watch_end(worker, start_method)
         return worker
@@ -310,7 +290,6 @@ class ProcessCrew:
         waiting = set(range(self._staff.processes))
         for number in waiting:
             self.submit(Ticket(-1 - number, Ask.READY, 0, 0, 0, 1, self._epoch), number)
-        self._arena.reserve(1)
         while waiting:
             for report in self.wait(None):
                 waiting.discard(report.worker)
@@ -334,9 +313,11 @@ class ProcessCrew:
         return reports
 
     def _is_awaited(self, report: Report) -> bool:
-        """Whether this answers something that was asked; a ticket that was sent twice is answered once."""
-        known = self._outstanding.pop((report.order, report.start), None) is not None
-        if known and (self._alone or self._reserved >= 0):
+        """Whether this answers something that was asked."""
+        key = report.order, report.start
+        known = self._outstanding.pop(key, None) is not None
+        self._sender.answered(key)
+        if known and (self._alone or self._sender.is_held_back):
             self._send_one_alone()
         return known
 
@@ -348,17 +329,15 @@ class ProcessCrew:
         return poll
 
     def _obituary(self, number: int, worker: Any, held: list[Ticket]) -> WorkerDied:
-        stuck = self._recovery.was_stuck(self._lanes_of(number))
+        stuck, code = self._recovery.was_stuck(self._control.lanes_of(number)), exit_code(worker)
         limit_s = self._staff.options.sample_timeout_s
-        end = (
-            f"was ended because a sample took more than {limit_s} seconds" if stuck else describe_exit(worker.exitcode)
-        )
+        end = f"was ended because a sample took more than {limit_s} seconds" if stuck else describe_exit(code)
         text = (
             f"DataLoader worker (pid {worker.pid}) {end}. "
             f"This was worker {number} of {len(self.workers)}, {_describe_held(held)}.\n"
-            f" {'' if stuck else ' ' + likely_cause(worker.exitcode)}{self._recovery.advice()}"
+            f" {'' if stuck else ' ' + likely_cause(code)}{self._recovery.advice()}"
         )
-        return WorkerDied(text, worker=number, pid=worker.pid, exit_code=worker.exitcode, samples=_keys_of(held))
+        return WorkerDied(text, worker=number, pid=worker.pid, exit_code=code, samples=_keys_of(held))
 
 
 def _start_with_hint(worker: Any, context: Any) -> None:

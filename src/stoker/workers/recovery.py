@@ -16,19 +16,19 @@ from typing import Any
 
 from stoker.contracts import NO_ROW, Ticket, Workers
 from stoker.errors import RemoteError, WorkerDied, describe_exit
-from stoker.workers.main import LANE_SPAN, LANES_AT, ROW, SINCE, TOO_LARGE
+from stoker.workers.control import ROW, SINCE, Control
 
-_LOOK_S = 0.2  # a guess: how often to look for a ticket that a dying worker may have taken unseen
+TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
 _DEATHS_OF_A_BAD_SAMPLE = 2
 
 
 @dataclass(frozen=True)
 class Given:
-    """A ticket that was handed out, and through which pipe."""
+    """A ticket that was handed out, and to whom, where that matters."""
 
     ticket: Ticket
-    pipe: int
+    worker: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Held:
     place: int  # of the lane in the control room
     ticket: Ticket
     row: int  # at hand; NO_ROW: none, or the samples of the ticket were loaded all at once
-    pipe: int
+    worker: int  # that it was meant for
 
 
 @dataclass
@@ -46,7 +46,6 @@ class Recovery:
     """Remembers deaths, and decides."""
 
     options: Workers
-    looking: bool = False  # a shared ticket may have got lost: look now and then until all is accounted for
     restarts: int = 0
     sleep: Callable[[float], None] = time.sleep
     _deaths: Counter[tuple[int, int, str]] = field(default_factory=Counter)  # by (epoch, position, index)
@@ -106,26 +105,28 @@ class Recovery:
         """The worker with these lanes is gone, and another will be in its seat."""
         self._stuck = {entry for entry in self._stuck if entry[0] not in set(lanes)}
 
-    def stuck(self, control: Any, lanes: Iterable[int], now_ns: int) -> set[int]:
+    def stuck(self, cells: Any, control: Control, now_ns: int) -> set[int]:
         """The workers that hold a sample past its time."""
         limit_s = self.options.sample_timeout_s
         if limit_s is None:
             return set()
-        busy = [place for place in lanes if control[place] and control[place + ROW] != NO_ROW]
-        late = [place for place in busy if now_ns - control[place + SINCE] > limit_s * 1e9]
-        self._stuck.update((place, control[place] - 1, control[place + ROW]) for place in late)
-        per_worker = max(1, self.options.lanes) * LANE_SPAN
-        return {(place - LANES_AT) // per_worker for place in late}
+        late = [place for place in _busy(cells, control) if now_ns - cells[place + SINCE] > limit_s * 1e9]
+        self._stuck.update((place, cells[place] - 1, cells[place + ROW]) for place in late)
+        return {control.seat_of(place) for place in late}
 
-    def next_look(self, control: Any, lanes: Iterable[int]) -> float | None:
-        """When to look again, on the monotonic clock: the earliest deadline of a sample, or soon while looking."""
-        ends = [time.monotonic() + _LOOK_S] if self.looking else []
+    def next_look(self, cells: Any, control: Control) -> float | None:
+        """When to look for stuck samples again, on the monotonic clock; None: never."""
         limit_s = self.options.sample_timeout_s
-        if limit_s is not None:
-            begun = [control[place + SINCE] for place in lanes if control[place] and control[place + ROW] != NO_ROW]
-            # A lane that has not begun its sample yet may do so any moment: its deadline is at least that far away.
-            ends.append((min(begun) / 1e9 if begun else time.monotonic()) + limit_s)
-        return min(ends) if ends else None
+        if limit_s is None:
+            return None
+        begun = [cells[place + SINCE] for place in _busy(cells, control)]
+        # A lane that has not begun its sample yet may do so any moment: its deadline is at least that far away.
+        return (min(begun) / 1e9 if begun else time.monotonic()) + limit_s
+
+
+def _busy(cells: Any, control: Control) -> list[int]:
+    """The lanes that have a sample at hand."""
+    return [place for place in control.all_lanes() if cells[place] and cells[place + ROW] != NO_ROW]
 
 
 def _remote(kind: type[BaseException], text: str) -> RemoteError:
