@@ -130,6 +130,52 @@ def test_a_wait_that_is_not_over_counts_already() -> None:
     assert (stats.wait_s, stats.seconds, stats.steps) == (0.7, 0.8, 0)
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_a_listener_takes_inside_next_is_waiting(device: str | None) -> None:
+    clock = Hand()
+    loader: DataLoader[Any] = DataLoader(Timed(clock, milliseconds=0), device=device)
+    loader._tally = Tally(clock)
+    seen: list[float] = []
+    loader.on_stats(lambda stats, _step: (seen.append(stats.wait_s), clock.turn(7)), every=2)
+    for _ in loader:
+        clock.turn(30)  # the model
+    assert loader.stats().wait_s == pytest.approx(0.007 * len(seen))
+    assert loader.stats().seconds == pytest.approx(4 * 0.030 + 0.007 * len(seen))
+    assert sum(seen) == pytest.approx(0.007 * (len(seen) - 1))  # told before it was over: the next window has it
+
+
+def test_a_look_at_memory_counts_in_the_window_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, clock = timed(milliseconds=0)
+    loader._tally.memory.due_ns = 1
+    monkeypatch.setattr(loader._tally.memory, "look", lambda _pids: clock.turn(5))
+    seen: list[float] = []
+    loader.on_stats(lambda stats, _step: seen.append(stats.wait_s), every=1)
+    batches = iter(loader)
+    next(batches)
+    clock.turn(30)  # the model
+    next(batches)
+    assert sum(seen) == pytest.approx(0.010)
+
+
+def test_a_listener_that_raises_ends_the_wait() -> None:
+    loader, clock = timed(milliseconds=0)
+
+    def tell(_stats: Any, _step: int) -> None:
+        clock.turn(5)
+        raise KeyError("a logger")
+
+    loader.on_stats(tell, every=3)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    with pytest.raises(KeyError):
+        next(batches)
+    clock.turn(1000)  # the training loop does something else
+    assert loader.stats().wait_s == pytest.approx(0.005)
+    assert len(list(batches)) == 1
+    assert loader.stats().wait_s == pytest.approx(0.005)
+
+
 def test_two_passes_side_by_side_are_both_counted() -> None:
     loader, clock = timed()
     for _ in zip(loader, loader, strict=True):

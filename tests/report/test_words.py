@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from stoker.measure.groups import group
 from stoker.measure.runs import TrialRecord
 from stoker.measure.settings import Setting
 from stoker.measure.statistics import summarise
-from stoker.report.table import figure, notes_of, table_of, with_deviation
+from stoker.report.table import figure, memory_note, notes_of, table_of, with_deviation
 from stoker.report.verdict import verdicts
 
 
@@ -40,6 +41,13 @@ def test_a_narrow_terminal_gets_fewer_columns() -> None:
     lines = lines_of(table_of(group(records(sleeps_s=(0.0,))), "title", width=80), width=80)
     assert "memory" not in "\n".join(lines)
     assert all(line.count("±") in (0, 2) for line in lines[1:])
+
+
+def test_how_often_memory_was_looked_at_is_told() -> None:
+    assert memory_note(records()).startswith("peak memory: the most of 3 looks a trial")
+    fewer = replace(record(Setting("d", "torch", 8, 0), 0, 100.0), memory_samples=1)
+    assert "the most of 1 to 3 looks" in memory_note([fewer, *records()])
+    assert memory_note([]) == ""
 
 
 def test_names_are_not_taken_for_markup() -> None:

@@ -139,14 +139,15 @@ def _resolve(plan: Plan, cache: Path | None, console: Console) -> dict[str, Targ
 def _print_result(run: Run, console: Console) -> bool:
     """Print what the run holds by now; whether anything was measured."""
     from stoker.measure.groups import group
-    from stoker.report.table import notes_of, table_of
+    from stoker.report.table import memory_note, notes_of, table_of
     from stoker.report.verdict import verdicts
 
     groups = group(run.load()[0])
     if not groups:
         return False
     console.print(table_of(groups, f"mean ± standard deviation over the repeats ({run.folder})", console.width))
-    for line in (*notes_of(groups), *verdicts(groups)):
+    looks = memory_note(record for found in groups for record in found.records)
+    for line in filter(None, (looks, *notes_of(groups), *verdicts(groups))):
         console.print(line, markup=False, highlight=False)
     console.print(f"stoker report {run.folder}  makes a page of it.", markup=False, highlight=False)
     return any(found.records for found in groups)

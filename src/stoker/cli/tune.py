@@ -172,6 +172,7 @@ def _words(setting: Setting) -> str:
 
 
 def _print(tuning: Tuning, out: Path, console: Console) -> None:
+    from stoker.report.table import memory_note
     from stoker.report.tried import tried_table
 
     trials = sum(len(tried.group.records) for tried in tuning.tried)
@@ -180,6 +181,7 @@ def _print(tuning: Tuning, out: Path, console: Console) -> None:
     )
     console.print(tried_table(tuning.tried, title))
     lines = (
+        memory_note(record for tried in tuning.tried for record in tried.group.records),
         f"Best for {tuning.aim.goal}:",
         f"  {tuning.call}",
         f'or, with {out}:  stoker.DataLoader(dataset, tuned="{out}")',

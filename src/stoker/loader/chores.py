@@ -1,8 +1,8 @@
 """What a pass does now and then, between two steps: look at memory, keep its page for `stoker top`, tell listeners.
 
-Chores are done when the training loop asks for its next batch and before anything is done for that: their time is
-nobody's wait, and an error of a listener loses no batch. A step costs two comparisons, with the time and with the
-number of the step at which the next chore is due.
+Chores are done when the training loop asks for its next batch and before anything is done for that, so an error of a
+listener loses no batch. The loop waits meanwhile, and their time is counted as its wait. A step costs two comparisons,
+with the time and with the number of the step at which the next chore is due.
 """
 
 from __future__ import annotations

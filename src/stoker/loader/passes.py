@@ -207,10 +207,9 @@ class BatchIterator:
         with self._lock:
             ahead, count, begin_ns = self._is_read_ahead, self._count, 0
             if not ahead:
-                begin_ns = self._clock()
+                begin_ns = count.asked_ns = self._clock()
                 if begin_ns >= self._due_ns or self._yielded >= self._due_step:
-                    begin_ns = self._do_chores(begin_ns)
-                count.asked_ns = begin_ns
+                    self._do_chores(begin_ns)
             try:
                 if not self._yielded:
                     self._heed_news()
@@ -233,10 +232,10 @@ class BatchIterator:
         return self._pinning(batch) if self._pinning.active else batch
 
     def begin_step(self) -> int:
-        """The training loop asks whoever reads ahead for a batch: gives the time, after chores that were due."""
-        begin_ns = self._clock()
+        """The training loop asks whoever reads ahead for a batch: does chores that are due, gives when it asked."""
+        begin_ns = self._count.asked_ns = self._clock()
         if begin_ns >= self._due_ns or self._yielded >= self._due_step:
-            return self._do_chores(begin_ns)
+            self._do_chores(begin_ns)
         return begin_ns
 
     def end_step(self, begin_ns: int, error: BaseException) -> None:
@@ -247,13 +246,15 @@ class BatchIterator:
             self._trace.end(begin_ns, end_ns, error)
         self._count.over |= isinstance(error, StopIteration)
 
-    def _do_chores(self, now_ns: int) -> int:
-        """Do what is due; gives the time afterwards."""
+    def _do_chores(self, now_ns: int) -> None:
+        """Do what is due. The training loop waits meanwhile: the time is a part of its wait for the batch."""
         try:
             self._chores.do(self, self._yielded, now_ns)
+        except BaseException:  # a listener's: the loop does not wait any more
+            self._count.waited(now_ns, self._clock())
+            raise
         finally:
             self.plan()
-        return self._clock()
 
     def plan(self) -> None:
         """Find out when there are chores again."""

@@ -5,7 +5,7 @@ killed takes the sweep with it. So each is forked from the measuring process, wh
 
     measuring process            trial's process
          fork ──────────────────► warm up: a few batches of a loader of its own
-         look at CPU ◄── begin ──
+         look at both ◄─ begin ──
               └──── go ─────────► build the loader, iterate, note every wait
          look at memory …
          look at both ◄── end ───  (the iterator and the last batch are still held)
@@ -111,10 +111,11 @@ def _attend(process: BaseProcess, pipe: Connection, watch: Watch, timeout_s: flo
         if now > deadline:
             return Outcome(failure=_too_long(timeout_s))
         if now >= look_at:
-            watch.look()
+            watch.glance()
             look_at = time.monotonic() + watch.pause_s
         message = _next_message(process, pipe, min(_TICK_S, max(0.0, look_at - now)))
         if message == _BEGIN:
+            watch.look()
             before_s, look_at = watch.cpu_s(), time.monotonic() + watch.pause_s
         elif message == _END:
             watch.look()

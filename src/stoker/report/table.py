@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.measure.groups import Group
+from stoker.measure.runs import TrialRecord
 from stoker.measure.settings import varied
 from stoker.measure.statistics import Summary
 
@@ -83,6 +84,15 @@ def notes_of(groups: Iterable[Group]) -> list[str]:
             failed.setdefault(text, []).append(group.setting.label(fields))
     notes = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
     return notes + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
+
+
+def memory_note(records: Iterable[TrialRecord]) -> str:
+    """How often memory was looked at: what a peak is worth. Empty if nothing was measured."""
+    looks = sorted(record.memory_samples for record in records if record.trial is not None)
+    if not looks:
+        return ""
+    number = f"{looks[0]}" if looks[0] == looks[-1] else f"{looks[0]} to {looks[-1]}"
+    return f"peak memory: the most of {number} looks a trial; what was there between two looks only is not in it"
 
 
 def _some(names: list[str]) -> str:
