@@ -66,8 +66,12 @@ class Resumed:
             return self._place.to_state()
         if self._progress is not None and not self._progress.finished:
             return self._progress.state()
-        self._place = self._draw_ahead()
-        return self._place.to_state()
+        self._place = place = self._draw_ahead()
+        try:
+            return place.to_state()
+        except StateError:
+            place.workers = place.sampler = None  # which stand where they stand
+            raise
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state was saved: on any number of ranks, workers and lanes."""
