@@ -26,6 +26,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from stoker.errors import ResumeMismatch
 from stoker.loader import DataLoader
+from stoker.loader.dynamo import hide
 
 log = logging.getLogger("stoker.lightning")
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -160,6 +161,9 @@ class TrainLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         before = self._state_before
         return before if before is not None and self._batches_ahead() else super().state_dict()
+
+
+hide(TrainLoader, "__iter__", "_remembering", "state_dict")
 
 
 def _makes_datasets(given: Any) -> bool:

@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker.contracts import Failure, OnError, Workers
 from stoker.device import Lookahead
+from stoker.device.device_loader import DeviceLoader
+from stoker.device.lookahead import DevicePass
 from stoker.errors import ResumeMismatch
 from stoker.loader.arguments import (
     check_dataset,
@@ -31,11 +33,13 @@ from stoker.loader.arguments import (
 )
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
+from stoker.loader.dynamo import hide
 from stoker.loader.epochs import Epochs, listen, tell
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
 from stoker.loader.own_arguments import GivesWay, OwnArguments
+from stoker.loader.passes import BatchIterator
 from stoker.loader.planned import Asked, Planned, read_plan
 from stoker.loader.progress import Progress
 from stoker.loader.resumed import Resumed
@@ -243,3 +247,11 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
             self._place, self._progress, self._is_loaded = kept
             raise
+
+
+hide(DataLoader, "__init__", "__iter__", "__len__", "set_epoch")
+hide(Resumed, "state_dict", "load_state_dict")
+hide(Watched, "stats", "trace", "on_stats")
+hide(BatchIterator, "__iter__", "__next__", "__len__", "close")
+hide(DevicePass, "__iter__", "__next__", "close")
+hide(DeviceLoader, "__iter__", "__len__", "__getattr__")

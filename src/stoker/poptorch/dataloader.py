@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stoker.contracts import Failure
+from stoker.loader.dynamo import hide
 from stoker.loader.own_arguments import GivesWay
 from stoker.loader.stats import Stats
 from stoker.loader.trace import Trace
@@ -140,3 +141,7 @@ def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAc
         )
     request = loader._request
     return AsynchronousDataAccessor(loader, **options, rebatched_size=request.combined if request.rebatches else None)
+
+
+hide(DataLoader, "__init__", "__iter__")
+hide(StepLoader, "__iter__", "__len__", "set_epoch")
