@@ -15,7 +15,9 @@ two threads' walks at once, with or without Stoker.
 from __future__ import annotations
 
 import copy
+import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -97,6 +99,8 @@ class AsyncPrefetch:
         self.options = PrefetchOptions(
             buffer_size, load_indefinitely, miss_sleep_time_ms, max_bytes, rebatch, drop_last, by, start_method
         )
+        if "torch" in sys.modules:
+            _hide_from_compiling()
         self.source = source
         self._walkable = walkable(source)
         self._tally = Tally()
@@ -230,3 +234,11 @@ def _read_state(state: Mapping[str, Any], rebatch: int | None) -> Place:
             "saved. Give rebatch, the same or another, to go on from there."
         )
     return {"items": copy.deepcopy(state["items"]), "rows": state["rows"]}
+
+
+@functools.cache
+def _hide_from_compiling() -> None:
+    from stoker.loader.dynamo import hide
+
+    hide(AsyncPrefetch, "__iter__", "__len__", "close")
+    hide(PrefetchIterator, "__iter__", "__next__")

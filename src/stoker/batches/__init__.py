@@ -3,6 +3,7 @@
 `layout`, `rows`, `gather`, `read_into`  samples to rows of a slot, and rows to columns
 `collate`       what torch would do with a value;  `packing`  batches that are not rows
 `items`         walking an iterable dataset, and finding the place again
+`own_state`     states of the user's own datasets and samplers
 `inline`        batches made where they are asked for
 `job`, `iterable_job`   tickets to reports;  `delivery`  reports to the batch the user gets
 """
@@ -12,7 +13,8 @@ from stoker.batches.delivery import Delivery
 from stoker.batches.inline import DROPPED, InlineBatches
 from stoker.batches.items import Items, take_next
 from stoker.batches.iterable_job import IterableJob
-from stoker.batches.job import MapJob, Payload, Style, has_state
+from stoker.batches.job import MapJob, Payload, Style
+from stoker.batches.own_state import check_told, has_state, opened, state_of
 
 __all__ = [
     "DROPPED",
@@ -23,7 +25,10 @@ __all__ = [
     "MapJob",
     "Payload",
     "Style",
+    "check_told",
     "has_state",
     "is_default_collate",
+    "opened",
+    "state_of",
     "take_next",
 ]

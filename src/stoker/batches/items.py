@@ -12,14 +12,13 @@ for what else the state carries (generators, an epoch number), and then begun an
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from stoker.batches.job import has_state
+from stoker.batches.own_state import has_state, state_of
 
 log = logging.getLogger("stoker.resume")
 _PATIENCE_S = 5.0
@@ -37,6 +36,7 @@ class Items:
     ended: bool = False
     _iterator: Iterator[Any] | None = None
     _began: bool = False
+    _keepers: tuple[Any, Any] | None = None  # the dataset and the iterator, as far as they have a state
 
     def begin_epoch(self) -> None:
         if self._began:
@@ -65,14 +65,15 @@ class Items:
     def state(self) -> dict[str, Any]:
         """The place, to be given to `pending` of another Items over the same dataset."""
         iterator = self._open()
-        own = copy.deepcopy(iterator.state_dict()) if has_state(iterator) else None  # type: ignore[attr-defined]
-        separate = iterator is not self.dataset and has_state(self.dataset)
-        dataset = copy.deepcopy(self.dataset.state_dict()) if separate else None
+        if self._keepers is None:
+            separate = iterator is not self.dataset and has_state(self.dataset)
+            self._keepers = self.dataset if separate else None, iterator if has_state(iterator) else None
+        dataset, own = (None if keeper is None else state_of(keeper) for keeper in self._keepers)
         return {"batches": self.batches, "ended": self.ended, "dataset": dataset, "iterator": own}
 
     def _open(self) -> Iterator[Any]:
         if self._iterator is None:
-            self._iterator = self._restore() if self.pending is not None else iter(self.dataset)
+            self._iterator, self._keepers = self._restore() if self.pending is not None else iter(self.dataset), None
         return self._iterator
 
     def _restore(self) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.batches.items import Items
 from stoker.batches.job import MapJob, Payload
+from stoker.batches.own_state import sealed
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 
 
@@ -47,4 +48,5 @@ class IterableJob(MapJob):
         return self._finish(ticket, slot, samples)
 
     def _state(self) -> Any:
-        return self.items.state()
+        state = self.items.state()
+        return state if self.in_process else sealed(state, self.dataset)

@@ -28,6 +28,7 @@ from stoker.batches.careful import Careful
 from stoker.batches.collate import avoid_shared_memory, collate_plainly, leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, plain_indices
 from stoker.batches.layout import Layout, Misfit, learn
+from stoker.batches.own_state import has_state, sealed_state_of, state_of
 from stoker.batches.packing import Packed, pack
 from stoker.batches.read_into import Reader
 from stoker.batches.rows import write_rows
@@ -96,6 +97,7 @@ class MapJob:
     _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
     _reader: Reader | None = None
+    _keeps_state: bool = False
     _retries: int = 0  # during the ticket at hand; each lane has a job of its own, and coroutines count by themselves
 
     @property
@@ -106,6 +108,7 @@ class MapJob:
         self.worker = worker or 0
         if not self.in_process:
             avoid_shared_memory()
+        self._keeps_state = has_state(self.dataset)
         if state is not None:
             self.dataset.load_state_dict(state)
         if hasattr(self.dataset, "read_into"):
@@ -265,7 +268,9 @@ class MapJob:
             report.payload = dataclasses.replace(report.payload or Payload(), state=state)
 
     def _state(self) -> Any:
-        return self.dataset.state_dict() if has_state(self.dataset) else None
+        if not self._keeps_state:
+            return None
+        return state_of(self.dataset) if self.in_process else sealed_state_of(self.dataset)
 
     def _write(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
         if self._layout is not None:
@@ -377,11 +382,6 @@ def collate_run(style: Style, samples: Any, run: Run, randomness: Randomness | N
         return collate(samples) if randomness is None else randomness.one(collate, samples, run)
     finally:
         CURRENT_RUN.reset(token)
-
-
-def has_state(thing: Any) -> bool:
-    """Whether this can save and restore its own place."""
-    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
 def plain_keys(keys: Any) -> list[Any]:

@@ -46,7 +46,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
         self.base_dataloader, self.gradient_state = loader, GradientState()
         plan = loader.sampler if isinstance(loader.sampler, OrderPlan) else None
         self._drop_last = loader.drop_last if plan is None else plan.drop_last
-        self._device = accelerator.device if loader.device is None else None
+        self._device = accelerator.device if loader._asked.device is None else None
         self._ranks = accelerator.num_processes
         self._state: dict[str, Any] | None = None  # after the batch that was handed over last
 

@@ -26,6 +26,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from stoker.errors import ResumeMismatch
 from stoker.loader import DataLoader
+from stoker.loader.dynamo import hide
 
 log = logging.getLogger("stoker.lightning")
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -117,7 +118,7 @@ class DataModule(_Base):  # type: ignore[misc]
     def _train_loader(self, dataset: Any) -> TrainLoader:
         order = {"seed": self._order["seed"]} if isinstance(dataset, IterableDataset) else self._order
         loader = TrainLoader(dataset, **{"batch_size": self.batch_size, **order, **self._options})
-        loader.batches_ahead = self._batches_ahead
+        loader._batches_ahead = self._batches_ahead
         self._loaders.append(loader)
         return loader
 
@@ -140,7 +141,7 @@ class DataModule(_Base):  # type: ignore[misc]
 class TrainLoader(DataLoader[Any]):
     """A loader whose state does not count a batch that Lightning has taken ahead of the training step."""
 
-    batches_ahead: Callable[[], int] = staticmethod(lambda: 0)  # how many those are, as the loader's module knows
+    _batches_ahead: Callable[[], int] = staticmethod(lambda: 0)  # how many those are, as the loader's module knows
     _state_before: dict[str, Any] | None = None  # without the last batch handed over
 
     def __iter__(self) -> Any:
@@ -159,7 +160,10 @@ class TrainLoader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         before = self._state_before
-        return before if before is not None and self.batches_ahead() else super().state_dict()
+        return before if before is not None and self._batches_ahead() else super().state_dict()
+
+
+hide(TrainLoader, "__iter__", "_remembering", "state_dict")
 
 
 def _makes_datasets(given: Any) -> bool:

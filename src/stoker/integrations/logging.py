@@ -29,7 +29,7 @@ def log_stats(loader: Any, target: Any, every: int = 50, prefix: str = "stoker/"
     if not isinstance(loader, DataLoader):
         raise TypeError(f"log_stats needs a stoker.DataLoader, but got {type(loader).__name__}")
     log = log_to(target)
-    loader.on_stats(lambda stats, step: log(stats.as_dict(prefix), step), every)
+    DataLoader.on_stats(loader, lambda stats, step: log(stats.as_dict(prefix), step), every)
 
 
 def log_to(target: Any) -> Log:

@@ -7,6 +7,7 @@
 `stats`, `tally`, `trace`, `watched`  where the time goes;  `chores`, `page`  what is done about it now and then
 `sharing`, `rounds`, `window`  how batches are dealt to workers, and how many at a time
 `planned`, `steps`  a `BatchPlan` read for one loader; batches become its steps
+`own_arguments`  what was asked beyond torch's arguments, and who sees it;  `dynamo`  hides it all from torch.compile
 `assemble`    which job and crew a loader needs;  `datapipes`  torch's DataPipes
 `probe`, `auto`  measuring a dataset and deciding who loads it
 

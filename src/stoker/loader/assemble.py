@@ -40,7 +40,7 @@ class Assembly:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader_parts = _Parts(loader)
-        self.workers: Workers = loader.workers
+        self.workers: Workers = loader._asked.workers
         if loader.num_workers != self.workers.processes:  # set on the loader after it was made
             self.workers = dataclasses.replace(self.workers, processes=int(loader.num_workers))
         self.dataset = loader_parts.dataset
@@ -193,6 +193,6 @@ class _Parts:
         self.index_sampler = loader._index_sampler
         self.batched = loader._auto_collation
         self.context = loader.multiprocessing_context
-        self.seed = loader.seed
-        self.reseed = loader.reseed
+        self.seed = loader._asked.seed
+        self.reseed = loader._asked.reseed
         self.on_error = loader._failures.policy

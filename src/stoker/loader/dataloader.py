@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker.contracts import Failure, OnError, Workers
 from stoker.device import Lookahead
+from stoker.device.device_loader import DeviceLoader
+from stoker.device.lookahead import DevicePass
 from stoker.errors import ResumeMismatch
 from stoker.loader.arguments import (
     check_dataset,
@@ -31,10 +33,13 @@ from stoker.loader.arguments import (
 )
 from stoker.loader.assemble import Assembly
 from stoker.loader.crewed import CrewedIterator
+from stoker.loader.dynamo import hide
 from stoker.loader.epochs import Epochs, listen, tell
 from stoker.loader.failures import Failures, read_policy
 from stoker.loader.inline import InlineIterator
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
+from stoker.loader.own_arguments import GivesWay, OwnArguments
+from stoker.loader.passes import BatchIterator
 from stoker.loader.planned import Asked, Planned, read_plan
 from stoker.loader.progress import Progress
 from stoker.loader.resumed import Resumed
@@ -67,7 +72,16 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
+    # For people, and for trainers that make a loader anew: see `own_arguments`. This code reads `_asked`.
     workers: Workers
+    seed: int | None
+    reseed: Literal["sample"] | None
+    snapshot_every_n_steps: int
+    on_error: OnError | Literal["raise", "skip", "drop", "retry"]
+    plan: BatchPlan | None
+    tail: Tail | None
+    device: torch.device | str | int | None
+    tuned: str | os.PathLike[str] | None
 
     def __init__(
         self,
@@ -150,22 +164,18 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
             in_order=in_order,
         )
         self._planned = planned
-        if planned is not None and batch_sampler is None and not planned.is_stream:
-            planned.check_enough(self.sampler)
-        self.plan, self.tail, self.tuned = plan, tail, tuned
-        self.workers, self.seed, self.reseed = chosen, seed, reseed
-        self.order, self.shard, self.uneven = order, shard, uneven
-        self.snapshot_every_n_steps = snapshot_every_n_steps
-        self.on_error = on_error
-        self.device = device
+        if planned is not None:
+            planned.settle(self.sampler, self.batch_sampler, batch_sampler is not None)
+        places = {"seed": seed, "order": order, "shard": shard, "uneven": uneven, "reseed": reseed}
+        steps = {"plan": plan, "tail": tail, "device": device, "snapshot_every_n_steps": snapshot_every_n_steps}
+        self._asked = OwnArguments(chosen, on_error=on_error, tuned=tuned, **places, **steps)  # type: ignore[arg-type]
+        self._asked.show_on(self)
         self._lookahead = None if device is None else Lookahead(device)
         self._failures = Failures(read_policy(on_error))
         self._watch()
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
         listen(self, self._epochs)
-        # Two questions of accelerate's: is the loader sharded already, and does it keep a state to be saved?
-        self._is_accelerate_prepared = self.use_stateful_dataloader = isinstance(self.sampler, OrderPlan)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
         if threads_only(chosen):
@@ -189,20 +199,45 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         """The next pass is this epoch, as trainers say it; else the loader counts by itself."""
         tell(self, epoch)
 
-    @property
+    @GivesWay
+    def order(self) -> Order | Literal["sequential", "shuffle"] | None:
+        """The order that was asked for; `loader.sampler` has the one that is used."""
+        return self._asked.order
+
+    @GivesWay
+    def shard(self) -> tuple[int, int] | None:
+        """The (rank, world) that was asked for."""
+        return self._asked.shard
+
+    @GivesWay
+    def uneven(self) -> Literal["pad", "even", "drop"] | None:
+        """What ranks were asked to do with the last, partial step."""
+        return self._asked.uneven
+
+    @GivesWay
+    def use_stateful_dataloader(self) -> bool:
+        """accelerate asks whether the loader keeps a state that belongs into its checkpoints."""
+        return isinstance(self.sampler, OrderPlan)
+
+    @GivesWay
+    def _is_accelerate_prepared(self) -> bool:
+        """accelerate asks whether the loader is sharded already."""
+        return isinstance(self.sampler, OrderPlan)
+
+    @GivesWay
     def failures(self) -> list[Failure]:
         """The samples that could not be loaded so far."""
         return list(self._failures.listed)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        anew = None if self.device is None else Lookahead(self.device)
+        anew = None if self._lookahead is None else Lookahead(self._lookahead.device)
         return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place")), "_lookahead": anew}
 
     def _get_iterator(self) -> Any:
         if self.num_workers > 0:
             self.check_worker_number_rationality()
-        elif self.timeout and not threads_only(self.workers):
+        elif self.timeout and not threads_only(self._asked.workers):
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
         kept = self._place, self._progress, self._is_loaded
         try:
@@ -212,3 +247,11 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
             self._place, self._progress, self._is_loaded = kept
             raise
+
+
+hide(DataLoader, "__init__", "__iter__", "__len__", "set_epoch")
+hide(Resumed, "state_dict", "load_state_dict")
+hide(Watched, "stats", "trace", "on_stats")
+hide(BatchIterator, "__iter__", "__next__", "__len__", "close")
+hide(DevicePass, "__iter__", "__next__", "close")
+hide(DeviceLoader, "__iter__", "__len__", "__getattr__")

@@ -14,7 +14,6 @@ so that whatever else uses that generator sees no difference.
 from __future__ import annotations
 
 import base64
-import copy
 import logging
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from stoker.batches import has_state, take_next
+from stoker.batches import has_state, state_of, take_next
 from stoker.contracts import Keys
 from stoker.loader.epochs import epoch_of, tell_sampler
 from stoker.loader.ordered import OrderPlan
@@ -191,6 +190,8 @@ class SamplerStream(KeyStream):
             tell_sampler(sampler, self._drawn["epoch"])
         self._epoch = self._epoch_then = epoch_of(sampler)  # now: some draw their order when asked for an iterator
         self._iterator = self._restore(start)
+        both = ("iterator", self._iterator), ("sampler", self._sampler)
+        self._keeper = next(((owner, thing) for owner, thing in both if has_state(thing)), None)
 
     def drawn(self) -> dict[str, Any]:
         if not self._drawn:
@@ -232,10 +233,10 @@ class SamplerStream(KeyStream):
         return keys
 
     def _state(self) -> Any:
-        for owner, thing in (("iterator", self._iterator), ("sampler", self._sampler)):
-            if has_state(thing):
-                return {"of": owner, "state": copy.deepcopy(thing.state_dict())}
-        return None
+        if self._keeper is None:
+            return None
+        owner, thing = self._keeper
+        return {"of": owner, "state": state_of(thing)}
 
     def _restore(self, start: Start) -> Any:
         place = start.state or {"of": None}
@@ -272,7 +273,7 @@ def state_between_epochs(sampler: Any, last: Any) -> Any:
     """The state of a sampler that has one, when no epoch is under way; `last` is that of the last draw, if any."""
     if last is not None:
         return {**last, "ended": True} if last["of"] == "sampler" else None
-    return {"of": "sampler", "state": copy.deepcopy(sampler.state_dict())} if has_state(sampler) else None
+    return {"of": "sampler", "state": state_of(sampler)} if has_state(sampler) else None
 
 
 def is_cuttable(index_sampler: Any) -> bool:

@@ -79,6 +79,14 @@ class Planned:
             return OrderPlan(order, self.whole.combined_batch, self.shard, last)
         return ReplicaOrder(order, self.whole, self.shard, last)
 
+    def settle(self, sampler: Any, batches: Any, is_theirs: bool) -> None:
+        """Refuse an epoch without a single step; mark what gives the steps' indices, for code that passes it on."""
+        if not is_theirs and not self.is_stream:
+            self.check_enough(sampler)
+        for one in (sampler, batches):
+            if type(one) is BatchSampler or isinstance(one, OrderPlan | Grouped):
+                one.of_plan = self  # type: ignore[union-attr]
+
     def check_enough(self, sampler: Any) -> None:
         """Refuse an epoch without a single step."""
         samples = sampler.order.n if isinstance(sampler, OrderPlan) else _length(sampler)
@@ -157,8 +165,11 @@ def read_plan(plan: Any, tail: Any, asked: Asked, on_error: OnError) -> tuple[Pl
     if not isinstance(plan, BatchPlan):
         raise TypeError(f"plan should be a stoker.BatchPlan, but got {plan!r} ({type(plan).__name__})")
     tail = _check_tail(tail, asked, on_error)
-    _check_batch_size(plan, asked)
     planned = Planned(plan, tail, Shard(), is_stream=asked.is_stream)
+    remade = _made_from(asked, planned)
+    if remade is not None:
+        return remade
+    _check_batch_size(plan, asked)
     if asked.is_plain:
         planned, asked = _find_rank(planned, asked)
     elif plan.hosts > 1:
@@ -171,6 +182,18 @@ def read_plan(plan: Any, tail: Any, asked: Asked, on_error: OnError) -> tuple[Pl
         return _group(planned, asked)
     drops = tail == "drop" and not asked.is_stream  # of a stream each worker would drop a tail of its own
     return planned, dataclasses.replace(asked, batch_size=planned.plan.combined_batch, drop_last=drops)
+
+
+def _made_from(asked: Asked, planned: Planned) -> tuple[Planned, Asked] | None:
+    """What a loader was, that is made anew from another one's attributes: its sampler knows the steps already."""
+    for given in (asked.sampler, asked.batch_sampler):
+        while given is not None:
+            made: Planned | None = getattr(given, "of_plan", None)
+            if made is not None and (made.whole, made.tail) == (planned.whole, planned.tail):
+                size = made.plan.combined_batch if asked.batch_sampler is None else asked.batch_size
+                return made, dataclasses.replace(asked, batch_size=size)
+            given = getattr(given, "batch_sampler", None)  # ignite and others put one of theirs around it
+    return None
 
 
 def _check_tail(tail: Any, asked: Asked, on_error: OnError) -> Tail:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from stoker.batches import Items
+from stoker.batches import Items, opened, state_of
 from stoker.contracts import Order
 from stoker.loader.keys import KeyStream
 from stoker.loader.state import Place
@@ -90,7 +90,7 @@ class Progress:
         workers = self._workers()
         if workers is not None:
             workers["turn"] = 0
-            workers["states"] = [_finished(state) for state in workers["states"]]
+            workers["states"] = [_finished(opened(state)) for state in workers["states"]]
         return workers
 
     def beginning_of(self, epoch: Place, keys: KeyStream | None) -> Place:
@@ -107,7 +107,7 @@ class Progress:
         if self.items is not None:
             return {"count": 0, "turn": 0, "states": [self.items.state()]}
         if self.dataset is not None:
-            return {"count": 0, "turn": 0, "states": [copy.deepcopy(self.dataset.state_dict())]}
+            return {"count": 0, "turn": 0, "states": [state_of(self.dataset)]}
         if not self._has_states and all(state is None for state in self._states):
             return None
         return {"count": self._processes, "turn": self._turn, "states": self._states}

@@ -14,7 +14,6 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from stoker.batches import has_state
-from stoker.contracts import Workers
 from stoker.device import Lookahead
 from stoker.errors import StateError
 from stoker.loader.arguments import threads_only
@@ -22,6 +21,7 @@ from stoker.loader.epochs import Epochs
 from stoker.loader.failures import Failures
 from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
 from stoker.loader.ordered import OrderPlan
+from stoker.loader.own_arguments import OwnArguments
 from stoker.loader.planned import sampler_name
 from stoker.loader.progress import Progress
 from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
@@ -30,7 +30,7 @@ from stoker.loader.state import Place, check_iterable_states, check_same_data, c
 class Resumed:
     """What `stoker.DataLoader` can say of its place, and how it goes to another."""
 
-    workers: Workers
+    _asked: OwnArguments
     dataset: Any
     sampler: Any
     batch_sampler: Any
@@ -52,7 +52,7 @@ class Resumed:
 
     def _state_of_loading(self) -> dict[str, Any]:
         """The same, where nobody reads ahead of the training loop."""
-        if threads_only(self.workers) and has_state(self.dataset):
+        if threads_only(self._asked.workers) and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
                 "Use worker processes, or lanes=1."
@@ -66,8 +66,12 @@ class Resumed:
             return self._place.to_state()
         if self._progress is not None and not self._progress.finished:
             return self._progress.state()
-        self._place = self._draw_ahead()
-        return self._place.to_state()
+        self._place = place = self._draw_ahead()
+        try:
+            return place.to_state()
+        except StateError:
+            place.workers = place.sampler = None  # which stand where they stand
+            raise
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state was saved: on any number of ranks, workers and lanes."""

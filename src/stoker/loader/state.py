@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.batches import check_told, opened
 from stoker.errors import ResumeMismatch, StateError
 from stoker.loader.keys import Start
 
@@ -70,6 +71,12 @@ class Place:
         return epoch == (self.epoch if self.told is None else self.told)
 
     def to_state(self) -> dict[str, Any]:
+        """The state to save; StateError if the dataset or the sampler could not tell its part."""
+        check_told(self.sampler)
+        if self.workers is not None:
+            self.workers = {**self.workers, "states": [opened(state) for state in self.workers["states"]]}
+            for one in self.workers["states"]:
+                check_told(one)
         state: dict[str, Any] = {"stoker_state": VERSION}
         state.update({name: getattr(self, name) for name in _COUNTS})
         for name in _OPTIONAL:

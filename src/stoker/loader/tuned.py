@@ -172,10 +172,12 @@ def decided_by(path: str | os.PathLike[str], given: Arguments) -> tuple[int | No
 
 
 def _check_who_loads(path: str, tuned: Tuned, given: Arguments) -> None:
-    if given.workers is not None:
+    if given.workers is not None and given.workers != tuned.workers:  # equal: made anew from a loader's attributes
         raise TunedError(f"workers={given.workers} and tuned={path!r} both say who loads: leave one out")
     _agree(path, "num_workers", tuned.processes, given.num_workers, default=0)
-    if tuned.start_method is not None and given.multiprocessing_context is not None:
+    context = given.multiprocessing_context
+    method = context if isinstance(context, str | None) else context.get_start_method()
+    if tuned.start_method is not None and method not in (None, tuned.start_method):
         raise TunedError(
             f"multiprocessing_context={given.multiprocessing_context!r} and tuned={path!r} (start_method = "
             f"{tuned.start_method!r}) both say how workers start: leave one out"

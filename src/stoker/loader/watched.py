@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stoker.contracts import Workers
 from stoker.loader.chores import Listener
 from stoker.loader.failures import Failures
+from stoker.loader.own_arguments import OwnArguments
 from stoker.loader.stats import Stats
 from stoker.loader.tally import KEPT_WAITS, Tally
 from stoker.loader.trace import Trace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Watched:
     """What `stoker.DataLoader` can tell about its passes."""
 
-    workers: Workers
+    _asked: OwnArguments
     _failures: Failures
     _tally: Tally
     _trace: Trace | None
@@ -43,7 +43,7 @@ class Watched:
         if latest is not None:
             return latest.stats(KEPT_WAITS)
         none = {"slots": 0, "slots_in_use": 0, "slots_leased": 0}
-        return self._tally.stats(max(1, self.workers.lanes), failures=len(self._failures.listed), **none)
+        return self._tally.stats(max(1, self._asked.workers.lanes), failures=len(self._failures.listed), **none)
 
     def on_stats(self, function: Callable[[Stats, int], object], every: int = 50) -> None:
         """Call `function(stats, step)` every so many steps, with what has happened since the last call.

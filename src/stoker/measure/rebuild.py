@@ -75,8 +75,8 @@ def arguments_of(loader: Any, kind: str | None = None) -> dict[str, Any]:
     arguments |= _order(loader, kind or own)
     arguments |= {name: getattr(loader, name) for name in (*_ALWAYS, *_WITH_WORKERS)}
     if own == kind == STOKER or (own == STOKER and kind is None):
-        arguments |= {name: getattr(loader, name) for name in _STOKER_ONLY}
-        workers = dataclasses.replace(loader.workers, processes=int(loader.num_workers))
+        arguments |= {name: getattr(loader._asked, name) for name in _STOKER_ONLY}
+        workers = dataclasses.replace(loader._asked.workers, processes=int(loader.num_workers))
         arguments["workers"] = workers
         if workers.start_method is not None:
             arguments["multiprocessing_context"] = None  # it came from there

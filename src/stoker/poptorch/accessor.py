@@ -94,7 +94,7 @@ class AsynchronousDataAccessor:
 
     def __len__(self) -> int:
         """Steps of a pass."""
-        is_own = isinstance(self._source, StepLoader) and self._source.request.rebatches
+        is_own = isinstance(self._source, StepLoader) and self._source._request.rebatches
         return len(self._source) if self.rebatched_size is None or is_own else len(self._prefetch)
 
     def __iter__(self) -> Pass:
@@ -181,10 +181,10 @@ def _request_of(dataset: Any) -> Request | None:
         return None
     if getattr(dataset, "_accessor", None) is not None:
         raise Error(
-            f"this loader is in mode {dataset.request.mode.name} and loads ahead already: iterate over the loader "
+            f"this loader is in mode {dataset._request.mode.name} and loads ahead already: iterate over the loader "
             "itself, or make it with mode=poptorch.DataLoaderMode.Sync"
         )
-    return dataset.request
+    return dataset._request
 
 
 def _own_loader(request: Request, like: TorchLoader[Any], start_method: StartMethod | None) -> StepLoader:

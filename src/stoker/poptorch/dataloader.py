@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stoker.contracts import Failure
+from stoker.loader.dynamo import hide
+from stoker.loader.own_arguments import GivesWay
 from stoker.loader.stats import Stats
 from stoker.loader.trace import Trace
 from stoker.poptorch.accessor import AsynchronousDataAccessor
@@ -70,12 +72,12 @@ class DataLoader(StepLoader):
     @property
     def combinedBatchSize(self) -> int | None:
         """Samples of one step; None where samples are not batched."""
-        return self.request.combined
+        return self._request.combined
 
     @property
     def options(self) -> Options:
         """The options that were given, now frozen."""
-        return self.request.options
+        return self._request.options
 
     def terminate(self) -> None:
         """Stop loading ahead in an asynchronous mode; in Sync there is nothing to stop."""
@@ -113,7 +115,7 @@ class DataLoader(StepLoader):
         """Write what the following passes do to a file for Perfetto."""
         return super().trace(path) if self._accessor is None else self._accessor.loader.trace(path)
 
-    @property
+    @GivesWay
     def failures(self) -> list[Failure]:
         """The samples that could not be loaded so far."""
         return super().failures if self._accessor is None else self._accessor.loader.failures
@@ -121,7 +123,7 @@ class DataLoader(StepLoader):
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
         last = self._progress
-        if not self.request.repeats_epochs or last is None or last.finished or self._place is not None:
+        if not self._request.repeats_epochs or last is None or last.finished or self._place is not None:
             return
         log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
         self._place = self._described(last.place.epoch)
@@ -137,5 +139,9 @@ def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAc
         raise Misuse(
             "rebatched_size in async_options is for the loader to set: use mode=poptorch.DataLoaderMode.AsyncRebatched"
         )
-    request = loader.request
+    request = loader._request
     return AsynchronousDataAccessor(loader, **options, rebatched_size=request.combined if request.rebatches else None)
+
+
+hide(DataLoader, "__init__", "__iter__")
+hide(StepLoader, "__iter__", "__len__", "set_epoch")

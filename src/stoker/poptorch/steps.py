@@ -24,17 +24,17 @@ class StepLoader(Engine[Any]):
     """A loader whose batches are steps, or what steps are cut from where `request.rebatches`."""
 
     def __init__(self, request: Request, **workers: Any) -> None:
-        self.request = request
+        self._request = request
         super().__init__(**{**_engine_arguments(request), **workers})
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         batches: Iterator[Any] = super().__iter__()
-        if not _joins_after(self.request):
+        if not _joins_after(self._request):
             return batches
-        return joined(batches, self.request.micro_batches, self.request.drop_last)
+        return joined(batches, self._request.micro_batches, self._request.drop_last)
 
     def __len__(self) -> int:
-        request = self.request
+        request = self._request
         if request.batch_sampler is not None:
             return group_count(len(request.batch_sampler), request.micro_batches, request.drop_last)
         if request.rebatches and request.combined is not None:

@@ -52,7 +52,7 @@ def given_of(loader: Any) -> Given:
     if kind == GIVEN:
         _check_iterable(loader)
         return Given(kind, "hidden", cores(), _length(loader), processes=_processes(loader))
-    workers = getattr(loader, "workers", None)
+    workers = loader._asked.workers if kind == STOKER else None
     return Given(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
@@ -60,11 +60,11 @@ def given_of(loader: Any) -> Given:
         batches=_length(loader),
         batch_size=loader.batch_size,
         processes=int(loader.num_workers),
-        lanes=max(1, workers.lanes) if kind == STOKER and workers is not None else 1,
+        lanes=max(1, workers.lanes) if workers is not None else 1,
         prefetch=loader.prefetch_factor,
         keeps_workers=bool(loader.persistent_workers) and loader.num_workers > 0,
         own_collate=_has_own_collate(loader),
-        shares_rows=kind == STOKER and workers is not None and workers.share == "rows",
+        shares_rows=workers is not None and workers.share == "rows",
         pins=bool(loader.pin_memory),
         can_pin=_can_pin(),
         same_order=_has_same_order(loader),
