@@ -23,12 +23,11 @@ import numpy as np
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Gap, Order, Report
 from stoker.errors import RemoteError, TooManyFailures, WorkerTimeout
-from stoker.loader.failures import MOST_RESERVES
-from stoker.loader.keys import Draw
+from stoker.loader.keys import Draw, Vacancy
 from stoker.loader.passes import BatchIterator
+from stoker.loader.reserves import reserve
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
-from stoker.order import sample_key
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -253,7 +252,7 @@ class CrewedIterator(BatchIterator):
         for row in rows:
             attempt = order.attempts[row] = order.attempts.get(row, 0) + 1
             key = self._reserve(order, row, attempt)
-            if key is None or attempt > MOST_RESERVES:
+            if key is None:
                 return False
             keys[row] = key
         order.keys = keys
@@ -268,10 +267,10 @@ class CrewedIterator(BatchIterator):
         return True
 
     def _reserve(self, order: Order, row: int, attempt: int) -> Any:
-        note = self._epoch_note
-        position = self._position(order, row)
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
-        return self._keys.reserve(chance, order.asked) if self._keys is not None else None
+        if self._keys is None:
+            return None
+        vacancy = Vacancy(self._position(order, row), order.asked, row)
+        return reserve(self._keys, self._epoch_note, vacancy, attempt)
 
     def _position(self, order: Order, row: int) -> int:
         return self._epoch_note.position(order.position + row)

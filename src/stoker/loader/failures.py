@@ -2,7 +2,7 @@
 
     raise   the batch's turn comes, and the first error of its rows is raised, as torch's loader does
     skip    the row is filled with another sample of the same order, chosen by (seed, epoch, position, attempt): the
-            same one in every run, and after a resume, because nothing else goes into the choice
+            same one in every run, on any number of ranks, and after a resume (see `reserves`)
     drop    the row is left out, and the batch is shorter
 
 Every failure is remembered with its traceback (`loader.failures`), and written to a file as it happens if wanted. Past
@@ -19,7 +19,6 @@ from typing import Any
 from stoker.contracts import Failure, OnError
 from stoker.errors import RemoteError, TooManyFailures
 
-MOST_RESERVES = 16  # samples tried in the place of a bad one before the row is dropped: a guess, and a lot
 _SHOWN = 10
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from stoker.batches import DROPPED, InlineBatches, has_state
 from stoker.contracts import Run
 from stoker.errors import StateError
-from stoker.loader.failures import MOST_RESERVES
+from stoker.loader.keys import Vacancy
 from stoker.loader.passes import BatchIterator
-from stoker.order import sample_key
+from stoker.loader.reserves import reserve
 
 
 class InlineIterator(BatchIterator):
@@ -62,10 +62,9 @@ class InlineIterator(BatchIterator):
         self._failures.record(keys[row], note.epoch, position, error, None)
         if policy.action == "raise":
             raise error.to_exception()
-        if policy.action == "drop" or self._keys is None or attempt > MOST_RESERVES:
+        if policy.action == "drop" or self._keys is None:
             return DROPPED
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
-        key = self._keys.reserve(chance, self._asked)
+        key = reserve(self._keys, note, Vacancy(position, self._asked, row), attempt)
         return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:
