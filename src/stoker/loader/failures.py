@@ -60,6 +60,10 @@ class Failures:
         if batches == 0 and len(self.listed) > self._before and self.policy.action != "raise":
             raise TooManyFailures(_too_many(self.listed, "not a whole epoch"), failures=list(self.listed))
 
+    def starved(self, why: object) -> TooManyFailures:
+        """A row could not be filled, and has to be."""
+        return TooManyFailures(_starved(self.listed, why), failures=list(self.listed))
+
     def record(self, index: Any, epoch: int, position: int, error: RemoteError, worker: int | None) -> None:
         """Remember one; TooManyFailures past the budget."""
         last_line = error.text.strip().splitlines()[-1] if error.text.strip() else error.name
@@ -81,15 +85,27 @@ class Failures:
 
 def _too_many(failures: list[Failure], budget: int | float | str, forgotten: int = 0) -> str:
     allowed = f"{budget:.2%} of the samples" if isinstance(budget, float) else str(budget)
+    return (
+        f"{len(failures) + forgotten} samples could not be loaded, and the budget allows {allowed}:\n"
+        f"{_latest(failures, forgotten)}\n"
+        "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
+    )
+
+
+def _starved(failures: list[Failure], why: object) -> str:
+    return (
+        f"a sample could not be loaded, nor any that may take its place; and {why}:\n{_latest(failures)}\n"
+        "  Mend or remove them. With a sampler of your own only samples of the same batch may take its place; with "
+        "seed= or order= any of the epoch may."
+    )
+
+
+def _latest(failures: list[Failure], forgotten: int = 0) -> str:
     rows = "\n".join(
         f"  sample {f.index} (epoch {f.epoch}, position {f.position}): {f.error}" for f in failures[-_SHOWN:]
     )
     hidden = max(0, len(failures) - _SHOWN) + forgotten
-    more = f"\n  and {hidden} before these" if hidden else ""
-    return (
-        f"{len(failures) + forgotten} samples could not be loaded, and the budget allows {allowed}:\n{rows}{more}\n"
-        "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
-    )
+    return rows + (f"\n  and {hidden} before these" if hidden else "")
 
 
 def _append(path: str, failure: Failure) -> None:

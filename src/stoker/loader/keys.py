@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from stoker.batches import has_state, take_next
 from stoker.contracts import Keys
@@ -230,6 +230,12 @@ class SamplerStream(KeyStream):
     @property
     def changes_with_epoch(self) -> bool:
         return bool(self._epoch)  # other samplers may not be walked twice
+
+    def reserve(self, chance: int, vacancy: Vacancy) -> Any:
+        if type(self._sampler) is DistributedSampler:  # which deals out all samples, to some rank or other
+            own, samples = int(vacancy.batch[vacancy.row]), _length(self._sampler.dataset)
+            return _other(own, samples, chance)
+        return super().reserve(chance, vacancy)
 
     def __next__(self) -> Draw:
         self.drawn()  # as it is before the first key

@@ -64,6 +64,11 @@ class OrderPlan(DistributedSampler[Any]):
         plan.seed = self.seed
         return plan
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process, which may not be told of the ranks, keeps to those that are known by now."""
+        found = self.shard
+        return {**self.__dict__, "given_shard": found if found.world > 1 else self.given_shard}
+
     def __len__(self) -> int:
         """Samples of this rank in an epoch."""
         if self.steps == 0:
