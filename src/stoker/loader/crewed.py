@@ -268,7 +268,8 @@ class CrewedIterator(BatchIterator):
 
     def _refill(self, order: Order, rows: list[int]) -> list[int]:
         """Put other keys in the place of these rows', or gaps; gives the rows that have a key again."""
-        order.keys, filled = list(order.keys), []
+        # Python's own numbers, as a dataset gets them from torch.
+        order.keys, filled = order.keys.tolist() if isinstance(order.keys, np.ndarray) else list(order.keys), []
         for row in rows:
             attempt = order.attempts[row] = order.attempts.get(row, 0) + 1
             vacancy = Vacancy(self._position(order, row), order.asked, row)

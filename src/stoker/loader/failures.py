@@ -24,11 +24,7 @@ _SHOWN = 10
 
 def read_policy(on_error: str | OnError) -> OnError:
     """The policy that the loader's argument means."""
-    if isinstance(on_error, OnError):
-        return on_error
-    if on_error == "retry":
-        return OnError("raise", tries=3)
-    return OnError(on_error)  # type: ignore[arg-type]
+    return on_error if isinstance(on_error, OnError) else OnError(on_error)  # type: ignore[arg-type]
 
 
 class Failures:
