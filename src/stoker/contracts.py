@@ -100,20 +100,24 @@ class OnError:
     """What to do with samples that cannot be loaded.
 
     action     "raise" stops the run, as torch does; "skip" takes another sample of the same order in its place, the
-               same one in every run; "drop" leaves it out, so that the batch is shorter
+               same one in every run; "drop" leaves it out, so that the batch is shorter; "retry" is "raise" with three
+               tries, unless `tries` says another number
     tries      how often a sample is tried before it counts as failed, with pauses of `pause_s`, doubled each time and
                scattered a little
     budget     how many samples may fail before the run stops after all: a number, or a share of the samples seen
     log        a file that failures are written to as they happen, a line of JSON each
     """
 
-    action: Literal["raise", "skip", "drop"] = "raise"
+    action: Literal["raise", "skip", "drop", "retry"] = "raise"
     tries: int = 1
     pause_s: float = 0.1
     budget: int | float | None = None
     log: str | None = None
 
     def __post_init__(self) -> None:
+        if self.action == "retry":
+            object.__setattr__(self, "action", "raise")
+            object.__setattr__(self, "tries", 3 if self.tries == 1 else self.tries)
         if self.action not in ("raise", "skip", "drop"):
             raise ValueError(f'on_error should be "raise", "skip", "drop" or "retry", but got {self.action!r}')
         _whole(self, "tries", least=1)

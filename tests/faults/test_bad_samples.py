@@ -86,6 +86,29 @@ def test_skipping_changes_nothing_but_the_rows_of_bad_samples(way: str) -> None:
         assert index == own or (own in (3, 9, 10) and index not in (3, 9, 10))
 
 
+class Picky(Spoilt):
+    """Asks for Python's own numbers, as torch's loader gives them."""
+
+    def __getitem__(self, index: int) -> Any:
+        if type(index) is not int:
+            raise TypeError(f"{index!r} is of type {type(index).__name__}")
+        return super().__getitem__(index)
+
+
+@ways
+@pytest.mark.parametrize("collate", [None, torch.utils.data.default_convert])
+def test_a_dataset_is_asked_by_pythons_own_numbers_also_when_a_batch_is_mended(way: str, collate: Any) -> None:
+    for shuffled in ({"seed": 3}, {"seed": None, "generator": torch.Generator()}):
+        for action in ("skip", "drop"):
+            _, loader = loaded_any(Picky(40, bad=range(0, 40, 3)), way, on_error=action, collate_fn=collate, **shuffled)
+            assert {failure.error.split(":")[0] for failure in loader.failures} == {"ValueError"}
+
+
+def loaded_any(dataset: Any, way: str, **options: Any) -> tuple[list[Any], DataLoader[Any]]:
+    loader: DataLoader[Any] = DataLoader(dataset, 8, workers=WAYS[way], shuffle=True, **options)
+    return list(loader), loader
+
+
 @ways
 def test_a_replacement_that_is_bad_too_is_replaced_in_turn(way: str) -> None:
     dataset = Spoilt(40, bad=range(0, 40, 2))
@@ -202,6 +225,15 @@ def test_retry_as_a_word_means_three_tries_and_then_the_error() -> None:
     assert (policy.action, policy.tries) == ("raise", 3)
 
 
+def test_a_policy_takes_the_words_that_the_loader_takes() -> None:
+    assert OnError("retry") == OnError("raise", tries=3)
+    assert OnError("retry", tries=5, pause_s=0.0) == OnError("raise", tries=5, pause_s=0.0)
+    for word in ("raise", "skip", "drop", "retry"):
+        assert DataLoader(Spoilt(8), on_error=word)._failures.policy == OnError(word)  # type: ignore[arg-type]
+    dataset = Spoilt(8, flaky={5: 2})
+    assert len(list(DataLoader(dataset, 8, on_error=OnError("retry", pause_s=0.0)))) == 1
+
+
 # Budgets
 
 
@@ -301,6 +333,21 @@ def test_the_log_has_a_line_of_json_for_each_failure(way: str, tmp_path: Path) -
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert lines[0] == {"of": "an earlier run"}
     assert lines[1:] == [dataclasses.asdict(failure) for failure in loader.failures]
+
+
+@ways
+@pytest.mark.parametrize("tries", [1, 2])
+@pytest.mark.parametrize("batch_size", [8, None])
+def test_a_failure_that_is_raised_is_logged_first(way: str, tries: int, batch_size: Any, tmp_path: Path) -> None:
+    log = tmp_path / "failures.jsonl"
+    policy = OnError("raise", tries=tries, pause_s=0.0, log=str(log))
+    loader: DataLoader[Any] = DataLoader(Spoilt(24, bad=[9]), batch_size, workers=WAYS[way], on_error=policy)
+    with pytest.raises(ValueError, match="sample 9 is spoilt"):
+        for _ in loader:
+            pass
+    (line,) = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (line["index"], line["position"], line["action"]) == (9, 9, "raise")
+    assert [failure.index for failure in loader.failures] == [9]
 
 
 def test_a_log_holds_what_happened_so_far(tmp_path: Path) -> None:
@@ -414,6 +461,62 @@ def test_coroutines_that_raise_or_never_end_are_bad_samples_like_others(where: s
         9: "ValueError",
         21: "TimeoutError",
     }
+
+
+class Flaky(Awaited):
+    """Samples that are awaited, of which some come only when they are asked for the third time."""
+
+    def __init__(self, samples: int, bad: Any = (), flaky: Any = ()) -> None:
+        super().__init__(samples, bad)
+        self.asked = dict.fromkeys(flaky, 0)
+
+    async def __agetitem__(self, index: int) -> Any:
+        if not isinstance(index, int):
+            raise TypeError(f"an index that no sampler gave: {index!r}")
+        if index in self.asked:
+            self.asked[index] += 1
+            if self.asked[index] <= 2:
+                raise ConnectionError(f"sample {index} is out of reach")
+        return await super().__agetitem__(index)
+
+
+def _as_pairs(samples: list[Any]) -> list[list[int]]:
+    return [sample.tolist() for sample in samples]
+
+
+@pytest.mark.parametrize("where", COROUTINES)
+@pytest.mark.parametrize("collate", [None, _as_pairs])
+@pytest.mark.parametrize("action", ["skip", "drop"])
+def test_coroutines_follow_the_same_rules_as_other_samples(where: str, collate: Any, action: Any) -> None:
+    """Of two ranks, and with batches of which all samples are bad: rows are replaced and left out."""
+    policy = OnError(action, tries=3, pause_s=0.0)
+    for rank in (0, 1):
+        options: dict[str, Any] = {"on_error": policy, "seed": 3, "shard": (rank, 2), "collate_fn": collate}
+        awaited: DataLoader[Any] = DataLoader(
+            Flaky(32, bad=range(8, 17), flaky=[3, 20]), 4, workers=COROUTINES[where], **options
+        )
+        batches = [batch if collate else batch.tolist() for batch in awaited]
+        plain: DataLoader[Any] = DataLoader(Spoilt(32, range(8, 17)), 4, **options)
+        assert batches == [batch if collate else batch.tolist() for batch in plain]
+        listed = [(failure.index, failure.position, failure.error) for failure in awaited.failures]
+        assert listed == [(failure.index, failure.position, failure.error) for failure in plain.failures]
+        assert awaited.stats().retries == 2 * len(awaited.failures) + 2
+
+
+def test_pauses_of_coroutines_double_and_are_scattered_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def note(pause_s: float) -> None:
+        slept.append(pause_s)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    policy = OnError("skip", tries=5, pause_s=0.1)
+    sample = asyncio.run(Careful(policy, "here").load_async(Awaited(4, bad=[2]).__agetitem__, 2))
+    assert type(sample) is Failed
+    assert len(slept) == 4
+    assert len({round(pause_s / 2**number, 9) for number, pause_s in enumerate(slept)}) > 1
+    for pause_s, middle_s in zip(slept, (0.1, 0.2, 0.4, 0.8), strict=True):
+        assert 0.5 * middle_s <= pause_s <= 1.5 * middle_s
 
 
 @pytest.mark.parametrize("where", COROUTINES)

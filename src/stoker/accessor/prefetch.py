@@ -28,7 +28,7 @@ from stoker.accessor.lap import Place, at_the_beginning
 from stoker.accessor.options import By, PrefetchOptions, StartMethod
 from stoker.accessor.ring import Ring
 from stoker.accessor.stats import PrefetchStats, Tally
-from stoker.accessor.walking import length_of, walkable
+from stoker.accessor.walking import check_rows, length_of, walkable
 from stoker.batches import has_state
 from stoker.errors import StateError
 
@@ -101,6 +101,7 @@ class AsyncPrefetch:
         )
         if "torch" in sys.modules:
             _hide_from_compiling()
+        check_rows(source, rebatch)
         self.source = source
         self._walkable = walkable(source)
         self._tally = Tally()
@@ -186,6 +187,7 @@ class AsyncPrefetch:
         raise TypeError("AsyncPrefetch cannot be pickled: make it in the process that uses it")
 
     def _new_ring(self, ahead: int | None = None) -> Ring:
+        check_rows(self.source, self.options.rebatch)  # again: ranks may be known only by now
         place, self._place = self._place, None
         ring = Ring(self._walkable, self.options, place, self._tally, ahead)
         self._rings.add(ring)

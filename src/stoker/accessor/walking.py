@@ -14,6 +14,9 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset
 
+from stoker.loader import DataLoader
+from stoker.loader.reserves import ranks_of
+
 
 def walkable(source: Any) -> Any:
     """The source itself where `iter()` does what it should, else something around it that does."""
@@ -50,6 +53,17 @@ class _Sequence:
                 yield self.items[index]
             except IndexError:
                 return
+
+
+def check_rows(source: Any, rebatch: int | None) -> None:
+    """Refuse to combine batches of ranks that each lose rows of their own: the numbers of batches would differ."""
+    if rebatch is None or not isinstance(source, DataLoader) or source._failures.policy.action != "drop":
+        return
+    if (ranks := ranks_of(source)) > 1:
+        raise ValueError(
+            f'rebatch={rebatch} combines rows, and on_error="drop" leaves out other rows on each of {ranks} ranks: one '
+            'would have fewer batches, and the others wait for it for ever. Use on_error="skip", or leave rebatch out.'
+        )
 
 
 def length_of(source: Any, rebatch: int | None, drop_last: bool) -> int:

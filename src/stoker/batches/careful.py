@@ -1,4 +1,4 @@
-"""Loading samples one by one, with each allowed to fail.
+"""Loading samples one by one, with each allowed to fail: the one rule for samples that are asked for or awaited.
 
 Used where bad samples are skipped, dropped or tried again, or where a worker's death has to be pinned on a sample: then
 `mark` notes the row of each sample before it is begun, where the training process can see it. A `try` that does not
@@ -8,9 +8,10 @@ runs at once (`__getitems__`) are asked for them all the same, and sample by sam
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,18 +51,17 @@ class Careful:
             try:
                 samples.append(one(key))
             except Exception as error:
-                if self.policy.action == "raise" and self.policy.tries == 1:
+                if self.policy == OnError():
                     raise
                 samples.append(self._again(one, key, row, error))
         mark(NO_ROW)  # what follows is nobody's fault
         return samples
 
     def _again(self, one: Callable[[Any], Any], key: Any, row: int, error: Exception) -> Any:
-        pause_s, mark = self.policy.pause_s, self.mark or _unseen
-        for _ in range(self.policy.tries - 1):
+        mark = self.mark or _unseen
+        for pause_s in pauses(self.policy):
             mark(NO_ROW)
-            self.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))  # scattered, and no draw of the user's
-            pause_s *= 2
+            self.sleep(pause_s)
             mark(row)
             self.retries += 1
             try:
@@ -69,6 +69,29 @@ class Careful:
             except Exception as again:
                 error = again
         return Failed(RemoteError.capture(error, self.where))
+
+    async def load_async(self, one: Callable[[Any], Awaitable[Any]], key: Any) -> Any:
+        """The same for one sample that is awaited."""
+        if key is Gap.GAP:
+            return Failed(None)
+        error: BaseException | None = None
+        for pause_s in (None, *pauses(self.policy)):
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+                self.retries += 1
+            try:
+                return await one(key)
+            except (Exception, asyncio.CancelledError) as raised:
+                error = raised
+        if error is not None and self.policy == OnError():
+            raise error
+        return Failed(RemoteError.capture(error or TimeoutError(), self.where))
+
+
+def pauses(policy: OnError) -> Iterator[float]:
+    """How long to wait before each further try of a sample, in seconds: scattered, and with no draw of the user's."""
+    for number in range(policy.tries - 1):
+        yield policy.pause_s * 2**number * random.SystemRandom().uniform(0.5, 1.5)
 
 
 def _unseen(row: int) -> None:

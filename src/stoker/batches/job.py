@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import pickle
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,17 +139,17 @@ class MapJob:
         return report
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
-        begin, again = time.perf_counter_ns(), Counter[int]()
+        begin, careful = time.perf_counter_ns(), Careful(self.on_error, self._where)
         try:
             keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
-            samples = await asyncio.gather(*(self._await(key, position + row, again) for row, key in enumerate(keys)))
+            samples = await asyncio.gather(*(self._await(key, position + row, careful) for row, key in enumerate(keys)))
             report = self._finish(ticket, slot, list(samples))
             self._add_state(report)
         except Misfit:
             report = self._report(ticket, Answer.MISFIT)
         except self._caught_awaiting as error:
             report = self._failure(ticket, error)
-        report.retries = again.total()
+        report.retries = careful.retries
         report.busy_ns = time.perf_counter_ns() - begin
         return report
 
@@ -230,21 +229,13 @@ class MapJob:
         report.payload = Payload(self._layout if report.layout else None, failed=failed, parts=loose)
         return report
 
-    async def _await(self, key: Any, position: int, again: Counter[int]) -> Any:
+    async def _await(self, key: Any, position: int, careful: Careful) -> Any:
         CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
-        error: BaseException | None = None
-        for attempt in range(self.on_error.tries):
-            if attempt:
-                await asyncio.sleep(self.on_error.pause_s * 2 ** (attempt - 1))
-                again[position] += 1
-            try:
-                async with self._box.permits or contextlib.nullcontext():
-                    return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
-            except (Exception, asyncio.CancelledError) as raised:
-                error = raised
-        if error is not None and self.on_error == OnError():
-            raise error
-        return Failed(RemoteError.capture(error or TimeoutError(), self._where))
+        return await careful.load_async(self._await_once, key)
+
+    async def _await_once(self, key: Any) -> Any:
+        async with self._box.permits or contextlib.nullcontext():
+            return await asyncio.wait_for(self.fetch.one_async(key), self.sample_timeout_s)
 
     @property
     def _where(self) -> str:

@@ -23,12 +23,11 @@ import numpy as np
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Gap, Order, Report
 from stoker.errors import RemoteError, TooManyFailures, WorkerTimeout
-from stoker.loader.failures import MOST_RESERVES
-from stoker.loader.keys import Draw
+from stoker.loader.keys import Draw, Vacancy
 from stoker.loader.passes import BatchIterator
+from stoker.loader.reserves import Starved
 from stoker.loader.rounds import Rounds
 from stoker.loader.sharing import Sharing
-from stoker.order import sample_key
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
@@ -244,52 +243,54 @@ class CrewedIterator(BatchIterator):
         ]
         if action == "raise":
             order.error = (failed[0][0], failed[0][2])
-        elif action == "drop" or not self._refill(order, [row for row, _, _ in failed]):
-            self._shorten(order, {row for row, _, _ in failed})
+        else:
+            self._go_on_without(order, [row for row, _, _ in failed])
 
-    def _refill(self, order: Order, rows: list[int]) -> bool:
-        """Ask for other samples in the place of these rows; False where the order has no others."""
-        keys = list(order.keys)
+    def _go_on_without(self, order: Order, rows: list[int]) -> None:
+        """Ask for other samples in the place of these rows, and leave out those that have none."""
+        try:
+            filled = self._refill(order, rows)
+        except Starved as why:
+            order.error = (rows[0], why)
+            return
+        order.empty = len(_gaps(order)) == len(order.keys)
+        order.cancelled |= order.empty
+        if order.empty:
+            return
+        if order.ask is Ask.ROWS:
+            order.dropped = set(_gaps(order))  # the others are in the slot
+            if filled:
+                self._send_rows(order, filled)
+            elif order.misfit:
+                self._ask_whole(order)
+        elif filled or not order.payloads:  # the worker could not make the batch with them
+            self._send_again(order)
+
+    def _refill(self, order: Order, rows: list[int]) -> list[int]:
+        """Put other keys in the place of these rows', or gaps; gives the rows that have a key again."""
+        # Python's own numbers, as a dataset gets them from torch.
+        order.keys, filled = order.keys.tolist() if isinstance(order.keys, np.ndarray) else list(order.keys), []
         for row in rows:
             attempt = order.attempts[row] = order.attempts.get(row, 0) + 1
-            key = self._reserve(order, row, attempt)
-            if key is None or attempt > MOST_RESERVES:
-                return False
-            keys[row] = key
-        order.keys = keys
-        if order.ask is Ask.BATCH:
-            self._send_again(order)
-            return True
+            vacancy = Vacancy(self._position(order, row), order.asked, row)
+            key = self._reserves.fill(vacancy, attempt, len(_gaps(order)))
+            order.keys[row] = Gap.GAP if key is None else key
+            if key is not None:
+                filled.append(row)
+        return filled
+
+    def _send_rows(self, order: Order, rows: list[int]) -> None:
         order.rows_left = len(rows)
         for row in rows:
             for ticket, worker in self._sharing.deal_row(order, self._epoch, row):
                 self._crew.submit(ticket, worker)
         self._crew.flush()
-        return True
-
-    def _reserve(self, order: Order, row: int, attempt: int) -> Any:
-        note = self._epoch_note
-        position = self._position(order, row)
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
-        return self._keys.reserve(chance, order.asked) if self._keys is not None else None
 
     def _position(self, order: Order, row: int) -> int:
         return self._epoch_note.position(order.position + row)
 
-    def _shorten(self, order: Order, rows: set[int]) -> None:
-        """Leave rows out of a batch; one that loses all of them is passed over."""
-        if order.ask is Ask.ROWS:
-            order.dropped |= rows  # the others are in the slot
-            order.empty = len(order.dropped) == order.rows
-        elif not order.payloads:  # the worker could not make the batch without them
-            order.keys = [Gap.GAP if row in rows else key for row, key in enumerate(order.keys)]
-            order.empty = all(key is Gap.GAP for key in order.keys)
-            if not order.empty:
-                order.rows = len(order.keys)
-                self._send_again(order)
-        order.cancelled |= order.empty
-
     def _send_again(self, order: Order) -> None:
+        order.rows = len(order.keys)  # it may have come back shorter
         order.layout, order.size_bytes, order.misfit = 0, 0, False
         order.payloads.clear()
         if order.ask is Ask.BATCH and self._assembly.private:
@@ -307,6 +308,7 @@ class CrewedIterator(BatchIterator):
     def _ask_whole(self, order: Order) -> None:
         self._misfits += 1
         order.ask, order.misfit, order.layout = Ask.BATCH, False, 0
+        order.dropped = set()  # who makes the whole batch leaves them out
         order.payloads.clear()
         if self._assembly.private:
             order.worker = self._rounds.take()
@@ -322,6 +324,8 @@ class CrewedIterator(BatchIterator):
             self._trace.taken(order, self._clock())
         try:
             self._record(order)
+            if order.error is not None and isinstance(order.error[1], Starved):
+                raise self._failures.starved(order.error[1])
         except TooManyFailures as error:
             order.error = (0, error)
         if order.error is not None:
@@ -331,12 +335,12 @@ class CrewedIterator(BatchIterator):
             cause = order.error[1]
             raise cause.to_exception() if isinstance(cause, RemoteError) else cause
         if self._steps is not None:
-            self._steps.told(order.batch, order.rows, order.worker)
+            self._steps.told(order.batch, _asked_rows(order), order.worker, _gaps(order))
         try:
             batch = self._maker.build(order)
         finally:
             self._progress.handed_over(order)
-            self._failures.seen += order.rows
+            self._failures.seen += _asked_rows(order)
             self._window.measured(order.size_bytes)
             self._fill()
         return batch
@@ -388,6 +392,15 @@ class CrewedIterator(BatchIterator):
     def _drop(self, order: Order) -> None:
         self._orders.pop(order.number, None)
         self._pool.give_back(order.slot)
+
+
+def _gaps(order: Order) -> list[int]:
+    """The rows that are left out."""
+    return [row for row, key in enumerate(order.keys) if key is Gap.GAP] if order.attempts else []
+
+
+def _asked_rows(order: Order) -> int:
+    return order.rows if order.asked is None else len(order.asked)
 
 
 def _key(order: Order, row: int) -> Any:

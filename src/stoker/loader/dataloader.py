@@ -141,6 +141,7 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
                 sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
             else:
                 sampler = OrderPlan(chosen_order, batch_size or 1, None if shard is None else choose_shard(shard), last)
+            sampler.seed = seed or 0
             shuffle, drop_last = None, False
         elif uneven is not None:
             raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")

@@ -2,7 +2,7 @@
 
     raise   the batch's turn comes, and the first error of its rows is raised, as torch's loader does
     skip    the row is filled with another sample of the same order, chosen by (seed, epoch, position, attempt): the
-            same one in every run, and after a resume, because nothing else goes into the choice
+            same one in every run, on any number of ranks, and after a resume (see `reserves`)
     drop    the row is left out, and the batch is shorter
 
 Every failure is remembered with its traceback (`loader.failures`), and written to a file as it happens if wanted. Past
@@ -19,17 +19,12 @@ from typing import Any
 from stoker.contracts import Failure, OnError
 from stoker.errors import RemoteError, TooManyFailures
 
-MOST_RESERVES = 16  # samples tried in the place of a bad one before the row is dropped: a guess, and a lot
 _SHOWN = 10
 
 
 def read_policy(on_error: str | OnError) -> OnError:
     """The policy that the loader's argument means."""
-    if isinstance(on_error, OnError):
-        return on_error
-    if on_error == "retry":
-        return OnError("raise", tries=3)
-    return OnError(on_error)  # type: ignore[arg-type]
+    return on_error if isinstance(on_error, OnError) else OnError(on_error)  # type: ignore[arg-type]
 
 
 class Failures:
@@ -61,6 +56,10 @@ class Failures:
         if batches == 0 and len(self.listed) > self._before and self.policy.action != "raise":
             raise TooManyFailures(_too_many(self.listed, "not a whole epoch"), failures=list(self.listed))
 
+    def starved(self, why: object) -> TooManyFailures:
+        """A row could not be filled, and has to be."""
+        return TooManyFailures(_starved(self.listed, why), failures=list(self.listed))
+
     def record(self, index: Any, epoch: int, position: int, error: RemoteError, worker: int | None) -> None:
         """Remember one; TooManyFailures past the budget."""
         last_line = error.text.strip().splitlines()[-1] if error.text.strip() else error.name
@@ -82,15 +81,27 @@ class Failures:
 
 def _too_many(failures: list[Failure], budget: int | float | str, forgotten: int = 0) -> str:
     allowed = f"{budget:.2%} of the samples" if isinstance(budget, float) else str(budget)
+    return (
+        f"{len(failures) + forgotten} samples could not be loaded, and the budget allows {allowed}:\n"
+        f"{_latest(failures, forgotten)}\n"
+        "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
+    )
+
+
+def _starved(failures: list[Failure], why: object) -> str:
+    return (
+        f"a sample could not be loaded, nor any that may take its place; and {why}:\n{_latest(failures)}\n"
+        "  Mend or remove them. With a sampler of your own only samples of the same batch may take its place; with "
+        "seed= or order= any of the epoch may."
+    )
+
+
+def _latest(failures: list[Failure], forgotten: int = 0) -> str:
     rows = "\n".join(
         f"  sample {f.index} (epoch {f.epoch}, position {f.position}): {f.error}" for f in failures[-_SHOWN:]
     )
     hidden = max(0, len(failures) - _SHOWN) + forgotten
-    more = f"\n  and {hidden} before these" if hidden else ""
-    return (
-        f"{len(failures) + forgotten} samples could not be loaded, and the budget allows {allowed}:\n{rows}{more}\n"
-        "  Mend or remove them, or raise OnError(budget=…). loader.failures has them all, with tracebacks."
-    )
+    return rows + (f"\n  and {hidden} before these" if hidden else "")
 
 
 def _append(path: str, failure: Failure) -> None:

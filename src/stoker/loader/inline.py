@@ -7,9 +7,9 @@ from typing import Any
 from stoker.batches import DROPPED, InlineBatches, has_state
 from stoker.contracts import Run
 from stoker.errors import StateError
-from stoker.loader.failures import MOST_RESERVES
+from stoker.loader.keys import Vacancy
 from stoker.loader.passes import BatchIterator
-from stoker.order import sample_key
+from stoker.loader.reserves import Starved
 
 
 class InlineIterator(BatchIterator):
@@ -38,7 +38,7 @@ class InlineIterator(BatchIterator):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
-            self._asked = draw.keys
+            self._asked, self._lost = draw.keys, list[int]()
             try:
                 batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
             finally:
@@ -47,7 +47,7 @@ class InlineIterator(BatchIterator):
             self._progress.moved_on(draw.end, draw.state)
             if batch is not DROPPED:
                 if self._steps is not None:
-                    self._steps.told(self._progress.place.batches - 1, len(draw.keys), None)
+                    self._steps.told(self._progress.place.batches - 1, len(draw.keys), None, self._lost)
                 self._failures.seen += len(draw.keys)
                 return batch
 
@@ -62,10 +62,12 @@ class InlineIterator(BatchIterator):
         self._failures.record(keys[row], note.epoch, position, error, None)
         if policy.action == "raise":
             raise error.to_exception()
-        if policy.action == "drop" or self._keys is None or attempt > MOST_RESERVES:
-            return DROPPED
-        chance = sample_key(note.seed & (2**64 - 1), note.epoch, position) ^ sample_key(0, attempt, row)
-        key = self._keys.reserve(chance, self._asked)
+        try:
+            key = self._reserves.fill(Vacancy(position, self._asked, row), attempt, len(self._lost))
+        except Starved as why:
+            raise self._failures.starved(why) from None
+        if key is None:
+            self._lost.append(row)
         return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from stoker.batches import has_state, state_of, take_next
 from stoker.contracts import Keys
@@ -42,6 +42,15 @@ class Draw:
     position: int  # of the first one in the epoch, or its number where a note says how to find that
     end: int  # samples of the epoch that are used up after this batch, over all ranks
     state: Any = None  # where a sampler with a state of its own stands now
+
+
+@dataclass(frozen=True)
+class Vacancy:
+    """A row whose sample cannot be loaded."""
+
+    position: int  # in the epoch
+    batch: Keys  # as it was drawn, before any key was replaced
+    row: int  # in that batch
 
 
 @dataclass(frozen=True)
@@ -77,9 +86,15 @@ class KeyStream(Iterator[Draw]):
         """Whether another epoch's number makes a difference before the first draw: to the order, or to samples."""
         return True
 
-    def reserve(self, chance: int, batch: Keys) -> Any:
-        """Another sample of this epoch's order, picked by a large number; None where there is none to pick."""
-        return batch[chance % len(batch)] if len(batch) > 1 else None
+    @property
+    def seed(self) -> int | None:
+        """The seed that all ranks of this order share; None where they share none."""
+        return None
+
+    def reserve(self, chance: int, vacancy: Vacancy) -> Any:
+        """Another sample of this epoch, picked by a large number; None where there is none to pick."""
+        row = _other(vacancy.row, len(vacancy.batch), chance)
+        return None if row is None else vacancy.batch[row]
 
     def __next__(self) -> Draw:
         raise NotImplementedError("each kind of stream draws its keys")
@@ -116,9 +131,15 @@ class OrderStream(KeyStream):
         self._step += 1
         return Draw(keys, self._plan.number_of(self._step - 1, positions), self._plan.position_after(self._step))
 
-    def reserve(self, chance: int, batch: Keys) -> Any:
-        position = np.array([chance % self._plan.order.n], dtype=np.int64)
-        return int(self._plan.order.indices(position, self._epoch)[0])
+    @property
+    def seed(self) -> int | None:
+        return self._plan.seed
+
+    def reserve(self, chance: int, vacancy: Vacancy) -> Any:
+        position = _other(vacancy.position, self._plan.order.n, chance)
+        if position is None:
+            return None
+        return int(self._plan.order.indices(np.array([position], dtype=np.int64), self._epoch)[0])
 
 
 class CutStream(KeyStream):
@@ -163,8 +184,10 @@ class CutStream(KeyStream):
             if self._position == self._length and self._length % self._batch_size:
                 self._draw_the_last()
 
-    def reserve(self, chance: int, batch: Keys) -> Any:
-        position = chance % self._length
+    def reserve(self, chance: int, vacancy: Vacancy) -> Any:
+        position = _other(vacancy.position, self._length, chance)
+        if position is None:
+            return None
         return position if self._order is None else int(self._order[position])
 
     def _begin(self) -> None:
@@ -208,6 +231,12 @@ class SamplerStream(KeyStream):
     @property
     def changes_with_epoch(self) -> bool:
         return bool(self._epoch)  # other samplers may not be walked twice
+
+    def reserve(self, chance: int, vacancy: Vacancy) -> Any:
+        if type(self._sampler) is DistributedSampler:  # which deals out all samples, to some rank or other
+            own, samples = int(vacancy.batch[vacancy.row]), _length(self._sampler.dataset)
+            return _other(own, samples, chance)
+        return super().reserve(chance, vacancy)
 
     def __next__(self) -> Draw:
         self.drawn()  # as it is before the first key
@@ -316,6 +345,11 @@ def _walk_again(iterator: Iterator[Any], count: int) -> None:
         if number % 1024 == 0 and time.monotonic() - told > _PATIENCE_S:
             told = time.monotonic()
             log.warning("resuming: the sampler has no state_dict, %d of %d draws made again", number, count)
+
+
+def _other(place: int, places: int, chance: int) -> int | None:
+    """Any place but this one (padding counts on from the end); None if there is no other."""
+    return (place + 1 + chance % (places - 1)) % places if places > 1 else None
 
 
 def _length(dataset: Any) -> int:

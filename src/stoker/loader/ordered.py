@@ -29,6 +29,7 @@ class OrderPlan(DistributedSampler[Any]):
         self.order, self.last, self.batch_size = order, last, batch_size
         self.given_shard = shard
         self.epoch = 0
+        self.seed = 0  # what picks other samples in the place of bad ones: the same on every rank
         self.epochs = Epochs()
         self.drop_last = last == "drop"
         steps_per_epoch(order.n, self.per_step, self.shard.world, last)  # refuses what cannot be shared
@@ -59,7 +60,14 @@ class OrderPlan(DistributedSampler[Any]):
 
     def fixed(self) -> OrderPlan:
         """The plan of a pass, whose ranks do not change any more."""
-        return OrderPlan(self.order, self.batch_size, self.shard, self.last)
+        plan = OrderPlan(self.order, self.batch_size, self.shard, self.last)
+        plan.seed = self.seed
+        return plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process, which may not be told of the ranks, keeps to those that are known by now."""
+        found = self.shard
+        return {**self.__dict__, "given_shard": found if found.world > 1 else self.given_shard}
 
     def __len__(self) -> int:
         """Samples of this rank in an epoch."""
@@ -81,8 +89,12 @@ class OrderPlan(DistributedSampler[Any]):
         return rank_positions(step, self.order.n, self.per_step, self.shard, self.last)
 
     def number_of(self, step: int, positions: Numbers) -> int:
-        """What tickets call the first sample of a step: its position."""
-        return int(positions[0])
+        """What tickets call the first sample of a step: its position.
+
+        Padding is the epoch's beginning once more, but is numbered on from the end, so that every row of a last step
+        has a number of its own, which does not depend on how many ranks share the step.
+        """
+        return step * self.per_step + self.shard.rank * len(positions)
 
     def step_at(self, position: int) -> int:
         """The step that begins at a position, over all ranks."""

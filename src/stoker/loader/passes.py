@@ -24,6 +24,7 @@ from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
 from stoker.loader.loop_clock import LoopClock
 from stoker.loader.progress import Progress
+from stoker.loader.reserves import reserves_for
 from stoker.loader.stats import Stats
 from stoker.loader.steps import steps_for
 from stoker.loader.tally import PassTally
@@ -143,6 +144,7 @@ class BatchIterator:
         place.base_seed = self._base_seed
         seed = self._assembly.seed_for(self._base_seed)
         self._epoch_note = EpochNote(seed, place.epoch, shared_seed, self._assembly.spread)
+        self._reserves = reserves_for(loader, self._keys, self._epoch_note)
         self._progress = loader._progress = Progress(
             place,
             self._assembly.workers.processes,

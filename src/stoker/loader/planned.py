@@ -110,7 +110,7 @@ class ReplicaOrder(OrderPlan):
         group, rows = plan.group_of(replica), plan.one_replica.combined_batch
         super().__init__(order, rows, Shard(host * plan.groups + group, plan.hosts * plan.groups), last)
         full = order.n // self.per_step
-        end = int(super().positions(full)[0]) if self.steps > full else order.n
+        end = super().number_of(full, super().positions(full)) if self.steps > full else order.n
         first = host * plan.combined_batch + group * plan.micro_batch
         self.spread = Spread(rows, plan.micro_batch, plan.groups * plan.micro_batch, first, self.per_step, full, end)
 

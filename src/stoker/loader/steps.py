@@ -9,7 +9,7 @@ between has those workers stand before their last batch, and counts the steps th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +30,11 @@ class Steps:
         self._order = sampler if isinstance(sampler, OrderPlan) else None
         self._size = self._plan.combined_batch
         self.number, self.rows, self.worker = 0, 0, 0  # of the batch that was pulled last
+        self._lost: Sequence[int] = ()  # rows of it that could not be loaded: `rows` are what is left
 
-    def told(self, number: int, rows: int, worker: int | None) -> None:
+    def told(self, number: int, rows: int, worker: int | None, lost: Sequence[int] = ()) -> None:
         """The pass says which batch of the epoch it hands over."""
-        self.number, self.rows, self.worker = number, rows, worker or 0
+        self.number, self.rows, self.worker, self._lost = number, rows - len(lost), worker or 0, lost
 
     def step(self, pull: Pull) -> StepBatch:
         """The next step; StopIteration at the end."""
@@ -70,7 +71,12 @@ class Steps:
         if self._order is None:
             return False
         left = self._order.order.n - self.number * self._order.per_step
-        return self.rows * self._order.shard.world > left
+        return self._asked * self._order.shard.world > left
+
+    @property
+    def _asked(self) -> int:
+        """Rows of the batch at hand before some were lost."""
+        return self.rows + len(self._lost)
 
     def _real_rows(self) -> int:
         """Rows of the batch at hand that are there for themselves, and not to make the ranks' last steps equal."""
@@ -79,7 +85,8 @@ class Steps:
         left = self._order.order.n - self.number * self._order.per_step
         if left >= self._order.per_step:
             return self.rows
-        return min(self.rows, max(0, left - self._order.shard.rank * self.rows))
+        real = min(self._asked, max(0, left - self._order.shard.rank * self._asked))
+        return real - sum(row < real for row in self._lost)
 
 
 class JoinedSteps(Steps):

@@ -24,7 +24,7 @@ from stoker.order.mixer import Key, Purpose
 from stoker.order.permutation import permute, unpermute
 from stoker.order.protocol import Order
 from stoker.order.quality import ReadCost, ShuffleQuality, sequential_reads, shuffle_quality
-from stoker.order.randomness import generator_for, generator_from, sample_key
+from stoker.order.randomness import generator_for, generator_from, reserve_number, sample_key
 from stoker.order.repeat import Repeat
 from stoker.order.sequential import PreShuffled, Sequential
 from stoker.order.sharding import (
@@ -59,6 +59,7 @@ __all__ = [
     "generator_from",
     "permute",
     "rank_positions",
+    "reserve_number",
     "sample_key",
     "sequential_reads",
     "shuffle_quality",

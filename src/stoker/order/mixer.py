@@ -38,6 +38,7 @@ class Purpose(enum.IntEnum):
     ROTATION = 4
     SAMPLE = 5
     LEFTOVERS = 6
+    RESERVE = 7
 
 
 class Key(NamedTuple):

@@ -28,6 +28,14 @@ def sample_key(seed: int, epoch: int, position: int) -> int:
     return mix(high ^ (position & WORD)) << 64 | mix(low ^ (position & WORD))
 
 
+def reserve_number(seed: int, epoch: int, position: int, attempt: int) -> int:
+    """A 64-bit number that picks another sample for a position whose own cannot be loaded.
+
+    Nothing else goes into it, no row of a batch, rank or worker: the choice is the same however a step is shared.
+    """
+    return fold(check_seed(seed), check_epoch(epoch), Purpose.RESERVE, position, attempt)
+
+
 def generator_for(seed: int, epoch: int, position: int) -> np.random.Generator:
     """A fresh NumPy generator for the sample: the same draws wherever and whenever it is made."""
     return generator_from(sample_key(seed, epoch, position))
