@@ -40,6 +40,7 @@ _HOMES = {
     "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
+    "PassInterrupted": "stoker.errors",
     "StateError": "stoker.errors",
     "WorkerDied": "stoker.errors",
     "WorkerTimeout": "stoker.errors",
@@ -52,6 +53,7 @@ __all__ = [
     "BatchPlan",
     "DataLoader",
     "OnError",
+    "PassInterrupted",
     "ResumeMismatch",
     "SharedList",
     "SlotMemoryError",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
     from stoker.device import to_device as to_device
+    from stoker.errors import PassInterrupted as PassInterrupted
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
     from stoker.errors import StateError as StateError

@@ -5,6 +5,7 @@
     ├── WorkerTimeout     (RuntimeError)   no batch came within `timeout`
     ├── SlotMemoryError   (MemoryError)    no memory for a slot
     ├── TooManyFailures   (RuntimeError)   more samples failed than the budget allows
+    ├── PassInterrupted   (RuntimeError)   an exception in the middle of `next()` has ended the pass
     ├── UnevenBatch       (ValueError)     batches whose rows cannot be combined
     ├── StateError        (ValueError)     a saved state that cannot be read
     ├── TunedError        (ValueError)     a file of tuned settings that cannot be used
@@ -53,6 +54,10 @@ class SlotMemoryError(StokerError, MemoryError):
 
 class TooManyFailures(StokerError, RuntimeError):
     """More samples could not be loaded than `OnError.budget` allows; `failures` lists them."""
+
+
+class PassInterrupted(StokerError, RuntimeError):
+    """A pass that was left by an exception in the middle of `next()` is asked for more; the cause is that exception."""
 
 
 class UnevenBatch(StokerError, ValueError):

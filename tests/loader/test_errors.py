@@ -78,7 +78,7 @@ def test_a_sample_that_ends_its_lane_is_an_error_and_not_a_hang(ending: BaseExce
     assert outcome_of(lambda: list(loader)) in ("WorkerDied", "RuntimeError", type(ending).__name__)
 
 
-def test_an_interrupt_inside_a_sample_does_not_spoil_the_rest_of_a_pass() -> None:
+def test_after_an_interrupt_inside_a_sample_nothing_is_lost_silently() -> None:
     interrupts = [KeyboardInterrupt()]
 
     def make(index: int) -> int:
@@ -86,11 +86,16 @@ def test_an_interrupt_inside_a_sample_does_not_spoil_the_rest_of_a_pass() -> Non
             raise interrupts.pop()
         return index
 
-    iterator = iter(stoker.DataLoader(Made(6, make), 2))
+    loader = stoker.DataLoader(Made(6, make), 2)
+    iterator = iter(loader)
     next(iterator)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
-    assert [batch.tolist() for batch in iterator] == [[4, 5]]
+    for _ in range(2):
+        with pytest.raises(stoker.PassInterrupted, match=r"interrupted by KeyboardInterrupt.*after 1 batches"):
+            next(iterator)
+    loader.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for batch in loader] == [[2, 3], [4, 5]]
 
 
 class Cancelled(Awaited):

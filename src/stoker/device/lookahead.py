@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.device.copies import Copied, Copies
+from stoker.errors import PassInterrupted
 
 
 @dataclass
@@ -130,6 +131,7 @@ class DevicePass:
         self._is_threaded = depth > 0 and not getattr(reader.batches, "wants_callers_thread", False)
         self._belt = _Belt(max(1, depth))
         self._lock = threading.Lock()
+        self._broken: BaseException | None = None  # what has ended the pass in the middle of a step
         self._close = weakref.finalize(self, _stop, os.getpid(), self._belt, self._copies)
 
     def __iter__(self) -> DevicePass:
@@ -150,15 +152,27 @@ class DevicePass:
             return batch
 
     def _next_batch(self) -> Any:
-        item = self._next_item()
+        if self._broken is not None:
+            raise PassInterrupted(
+                f"this pass was interrupted by {type(self._broken).__name__} in the middle of next(), and cannot go "
+                "on. To go on after the last batch that was handed over: loader.load_state_dict(loader.state_dict()), "
+                "and iterate again."
+            ) from self._broken
+        try:
+            item = self._next_item()
+            batch = self._copies.hand_over(item.copied) if item is not None and item.copied is not None else None
+        except BaseException as error:  # a signal's: an item may be between the belt and the loop
+            self._broken = error
+            raise
         if item is None:
             raise StopIteration
         if item.is_last:
-            self._handed.is_over = True
+            self._handed.is_over = item.error is None
             self.close()
         if item.copied is None:
             raise StopIteration if item.error is None else _taken(item)
-        return self._copies.hand_over(item.copied)
+        self._handed.state, self._handed.error = item.state, item.no_state
+        return batch
 
     def close(self) -> None:
         """End reading ahead. Batches that were handed over stay valid."""
@@ -174,8 +188,6 @@ class DevicePass:
             item = self._reader.read()
             if self._is_threaded and not item.is_last:
                 self._start(self._reader)
-        if item is not None and not item.is_last:
-            self._handed.state, self._handed.error = item.state, item.no_state
         return item
 
     def _start(self, reader: Reader) -> None:

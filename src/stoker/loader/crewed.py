@@ -13,6 +13,7 @@ Everything here happens inside `next()`, in the caller's thread.
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections import deque
@@ -22,7 +23,7 @@ import numpy as np
 
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Gap, Order, Report
-from stoker.errors import RemoteError, TooManyFailures, WorkerTimeout
+from stoker.errors import RemoteError, TooManyFailures, WorkerDied, WorkerTimeout
 from stoker.loader.keys import Draw, Vacancy
 from stoker.loader.passes import BatchIterator
 from stoker.loader.reserves import Starved
@@ -70,7 +71,8 @@ class CrewedIterator(BatchIterator):
         self._fill()
 
     def _restart(self) -> None:
-        if not self._close.alive or os.getpid() != self._owner_pid:  # after a death, `close`, or in a forked child
+        is_own = os.getpid() == self._owner_pid
+        if self._broken is not None or not self._close.alive or not is_own:  # or after `close`, or in a forked child
             self._pool, self._owner_pid = self._assembly.pool(), os.getpid()
             self._start()
             return
@@ -85,6 +87,7 @@ class CrewedIterator(BatchIterator):
         super()._begin(loader)
         self._sequence: deque[int] = deque()  # orders of this epoch that were not handed over yet
         self._exhausted = False
+        self._draw_error: Exception | None = None  # why there are no more keys
         self._misfits = 0
         workers = self._assembly.workers
         self._sharing = Sharing(workers, self._assembly.share)
@@ -100,6 +103,7 @@ class CrewedIterator(BatchIterator):
 
     def _next(self) -> Any:
         if os.getpid() != self._owner_pid:
+            self._may_go_on = True  # in the process that it belongs to
             raise RuntimeError(
                 f"this iterator's workers belong to process {self._owner_pid}, from which this one was forked. Make an "
                 "iterator of your own here: iter(loader)."
@@ -107,15 +111,13 @@ class CrewedIterator(BatchIterator):
         return self._hand_over(self._await_order())
 
     def _await_order(self) -> Order:
-        if not self._sequence:
-            raise StopIteration
         self._look()
         while True:
             order = self._pop_complete()
             if order is not None:
                 return order
             if not self._sequence:
-                raise StopIteration
+                raise StopIteration if self._draw_error is None else self._draw_error
             self._take_reports()
 
     def _look(self) -> None:
@@ -140,7 +142,7 @@ class CrewedIterator(BatchIterator):
                 return self._orders.pop(order.number)
             if order.empty:
                 self._record(order)
-                self._progress.handed_over(order)
+                self._behind.append(functools.partial(self._progress.handed_over, order))
             else:
                 self._progress.passed_over(order)
             self._drop(order)
@@ -153,12 +155,13 @@ class CrewedIterator(BatchIterator):
     def _take_reports(self) -> None:
         try:
             reports = self._crew.wait(self._timeout_s)
-        except RuntimeError:
+        except WorkerDied:
             self._note_restarts()
             self.close()
             raise
         self._note_restarts()
         if not reports:
+            self._may_go_on = True
             raise WorkerTimeout(
                 f"DataLoader timed out after {self._timeout_s} seconds: {len(self._sequence)} batches are under way "
                 "and none was finished. Raise timeout, or find out what the workers wait for.",
@@ -326,20 +329,24 @@ class CrewedIterator(BatchIterator):
             self._record(order)
             if order.error is not None and isinstance(order.error[1], Starved):
                 raise self._failures.starved(order.error[1])
-        except TooManyFailures as error:
-            order.error = (0, error)
+        except TooManyFailures:
+            self._pool.give_back(order.slot)
+            raise
+        self._behind.append(functools.partial(self._progress.handed_over, order))
         if order.error is not None:
             self._pool.give_back(order.slot)
-            self._progress.handed_over(order)
             self._fill()
             cause = order.error[1]
+            self._may_go_on = True  # as with torch's loader, after a sample's error
             raise cause.to_exception() if isinstance(cause, RemoteError) else cause
         if self._steps is not None:
             self._steps.told(order.batch, _asked_rows(order), order.worker, _gaps(order))
         try:
             batch = self._maker.build(order)
+        except Exception:  # the user's own class, which could be pickled there and cannot be unpickled here
+            self._may_go_on = True
+            raise
         finally:
-            self._progress.handed_over(order)
             self._failures.seen += _asked_rows(order)
             self._window.measured(order.size_bytes)
             self._fill()
@@ -357,7 +364,12 @@ class CrewedIterator(BatchIterator):
         if whole and self._assembly.private and not self._rounds.can_take():
             self._exhausted = self._assembly.is_iterable and self._assembly.in_order
             return False
-        draw = self._draw()
+        try:
+            draw = self._draw()
+        except Exception as error:  # of the user's sampler: raised when the batches before it were handed over
+            if not self._sequence:
+                raise
+            self._draw_error, draw = error, None
         if draw is None:
             self._exhausted = True
             return False

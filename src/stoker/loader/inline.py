@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from stoker.batches import DROPPED, InlineBatches, has_state
 from stoker.contracts import Run
-from stoker.errors import StateError
+from stoker.errors import StateError, TooManyFailures
 from stoker.loader.keys import Vacancy
 from stoker.loader.passes import BatchIterator
 from stoker.loader.reserves import Starved
@@ -39,15 +40,21 @@ class InlineIterator(BatchIterator):
         while True:
             draw = next(self._keys)
             self._asked, self._lost = draw.keys, list[int]()
+            number = self._progress.place.batches + len(self._behind)
+            self._behind.append(functools.partial(self._progress.moved_on, draw.end, draw.state))
             try:
                 batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
+            except TooManyFailures:
+                raise
+            except Exception:  # of a sample: as with torch's loader, the next batch may be asked for
+                self._may_go_on = True
+                raise
             finally:
                 if self._maker.retries:
                     self._note_retries()
-            self._progress.moved_on(draw.end, draw.state)
             if batch is not DROPPED:
                 if self._steps is not None:
-                    self._steps.told(self._progress.place.batches - 1, len(draw.keys), None, self._lost)
+                    self._steps.told(number, len(draw.keys), None, self._lost)
                 self._failures.seen += len(draw.keys)
                 return batch
 
@@ -71,12 +78,19 @@ class InlineIterator(BatchIterator):
         return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:
-        samples = self._items.take()
-        if samples is None:
-            raise StopIteration
-        self._progress.moved_on(0, None)
+        try:
+            samples = self._items.take()
+            if samples is None:
+                raise StopIteration
+            return self._made_of(samples)
+        except Exception:  # as with torch's loader, and as far as the user's iterator can go on
+            self._may_go_on = True
+            raise
+
+    def _made_of(self, samples: list[Any]) -> Any:
         if self._steps is not None:
-            self._steps.told(self._progress.place.batches - 1, len(samples), None)
+            self._steps.told(self._progress.place.batches + len(self._behind), len(samples), None)
+        self._behind.append(functools.partial(self._progress.moved_on, 0, None))
         self._maker.samples = len(samples)
         run = Run(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:

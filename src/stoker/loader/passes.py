@@ -12,6 +12,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ import torch
 from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
+from stoker.errors import PassInterrupted, StokerError
 from stoker.loader.assemble import Assembly
 from stoker.loader.chores import Chores
 from stoker.loader.keys import KeyStream
@@ -48,6 +50,11 @@ class BatchIterator:
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         self._loader = weakref.ref(loader)  # which may hold this iterator
+        # What moves the place on when the batches taken since the last step are handed over: nothing moves it before,
+        # so that a state is exact whatever comes out of `next()`.
+        self._behind: list[Callable[[], None]] = []
+        self._broken: BaseException | None = None  # what has ended the pass in the middle of a step
+        self._may_go_on = False  # the error at hand is a sample's, or of waiting: the pass stands where it should
         self._begin(loader)
         self._start()
         self._begun()
@@ -118,8 +125,11 @@ class BatchIterator:
         """Start the next epoch with the same workers."""
         begun_ns = self._clock()
         with self._lock:
+            if self._broken is not None:
+                self.close()
             self._begin(loader)
             self._restart()
+            self._broken = None
             self._begun()
             self._begin_count(begun_ns, loader)
 
@@ -156,6 +166,7 @@ class BatchIterator:
         if self._planned is not None and self._planned.is_stream:
             self._progress.full_rows = self._planned.plan.combined_batch
         self._yielded = 0
+        self._behind.clear()
         self._failures.begin_epoch()
         self._length_told = loader._IterableDataset_len_called
 
@@ -213,9 +224,18 @@ class BatchIterator:
                 if begin_ns >= self._due_ns or self._yielded >= self._due_step:
                     self._do_chores(begin_ns)
             try:
+                if self._broken is not None:
+                    raise self._again(self._broken)
                 if not self._yielded:
                     self._heed_news()
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
+                if self._pinning.active:
+                    batch = self._pinning(batch)
+                self._yielded += 1
+                if self._length_told is not None and self._assembly.is_iterable:
+                    self._warn_if_longer(self._length_told)
+                while self._behind:
+                    self._behind.pop(0)()
             except BaseException as error:
                 self._broke_off(begin_ns, error)
                 raise
@@ -227,11 +247,20 @@ class BatchIterator:
                 log = count.log
                 log += (begin_ns, end_ns, made.samples, made.size_bytes)
                 if self._trace is not None:
-                    self._trace.wait(begin_ns, end_ns, {"batch": self._yielded, "samples": made.samples})
-            self._yielded += 1
-            if self._length_told is not None and self._assembly.is_iterable:
-                self._warn_if_longer(self._length_told)
-        return self._pinning(batch) if self._pinning.active else batch
+                    self._trace.wait(begin_ns, end_ns, {"batch": self._yielded - 1, "samples": made.samples})
+        return batch
+
+    def _again(self, error: BaseException) -> BaseException:
+        """What a pass that was broken says whenever it is asked for more."""
+        if isinstance(error, StokerError):
+            return error.with_traceback(None)
+        interrupted = PassInterrupted(
+            f"this pass was interrupted by {type(error).__name__} in the middle of next(), after {self._yielded} "
+            "batches were handed over, and cannot go on. To go on after the last of them: "
+            "loader.load_state_dict(loader.state_dict()), and iterate again."
+        )
+        interrupted.__cause__ = error
+        return interrupted
 
     def begin_step(self) -> int:
         """The training loop asks whoever reads ahead for a batch: does chores that are due, gives when it asked."""
@@ -266,10 +295,14 @@ class BatchIterator:
         """There was no batch: an error, or the end."""
         try:
             if isinstance(error, StopIteration):
-                self._progress.finished = True
-                self._failures.check_epoch(self._yielded)
+                if not self._count.closed:  # else it was left early: its place is where it was left
+                    self._progress.finished = True
+                    self._failures.check_epoch(self._yielded)
                 self._over()
                 self._chores.end()
+            elif self._broken is None and not (self._may_go_on and isinstance(error, Exception)):
+                self._broken = error
+            self._may_go_on = False
         finally:
             if not self._is_read_ahead:
                 self.end_step(begin_ns, error)

@@ -1,0 +1,201 @@
+"""What comes after an exception out of `next()`: it goes on raising, and the state is that of the last batch given."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+from tests.faults.test_deaths import kill
+from tests.loader.datasets import Made
+
+import stoker
+from stoker import PassInterrupted, WorkerDied, Workers
+
+CREWS = {
+    "threads": Workers(0, 2),
+    "parts": Workers(2, 1, "fork"),
+    "rows": Workers(2, 1, "fork", share="rows"),
+    "batches": Workers(2, 1, "fork", share="batches"),
+    "spawn": Workers(1, 1, "spawn"),
+}
+each_crew = pytest.mark.parametrize("workers", CREWS.values(), ids=CREWS)
+processes = pytest.mark.parametrize("workers", list(CREWS.values())[1:], ids=list(CREWS)[1:])
+
+
+class Numbers(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def given(batches: Any) -> list[int]:
+    return [int(sample) for batch in batches for sample in batch]
+
+
+def take_until(kind: type[Exception], iterator: Any, taken: list[int]) -> Exception:
+    """Take batches until that is raised."""
+    try:
+        while True:
+            taken += given([next(iterator)])
+    except kind as error:
+        return error
+
+
+def rest_after(loader: Any, taken: list[int]) -> None:
+    """The state goes on exactly after what was taken, here and in another loader."""
+    state = loader.state_dict()
+    other = stoker.DataLoader(Numbers(), 4)
+    for one in (other, loader):
+        one.load_state_dict(state)
+        assert taken + given(one) == list(range(64))
+
+
+@processes
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_after_a_death_it_goes_on_raising_and_the_state_stays(workers: Workers, device: Any, steps: int) -> None:
+    loader = stoker.DataLoader(Numbers(), 4, workers=workers, device=device)
+    iterator: Any = iter(loader)
+    taken = given(next(iterator) for _ in range(steps))
+    inner = iterator if device is None else iterator._reader.batches
+    kill(inner._workers)
+    death = take_until(WorkerDied, iterator, taken)
+    for _ in range(3):
+        assert str(take_until(WorkerDied, iterator, taken)) == str(death)
+    rest_after(loader, taken)
+
+
+@processes
+def test_with_persistent_workers_a_new_pass_begins_with_new_ones(workers: Workers) -> None:
+    loader = stoker.DataLoader(Numbers(), 4, workers=workers, persistent_workers=True)
+    iterator: Any = iter(loader)
+    next(iterator)
+    kill(iterator._workers)
+    with pytest.raises(WorkerDied):
+        list(iterator)
+    assert given(loader) == list(range(64))
+
+
+class Alarm(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def alarm() -> Any:
+    def handler(number: int, frame: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+class Signals(torch.utils.data.Dataset[int]):
+    """Sends the training process a signal from the middle of a sample, and gives it only when told to."""
+
+    def __init__(self, at: int, gate: int) -> None:
+        self.at, self.gate, self.owner = at, gate, os.getpid()
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.at and os.getpid() != self.owner:
+            os.kill(self.owner, signal.SIGUSR1)
+            os.read(self.gate, 1)
+        return index
+
+
+@pytest.mark.parametrize("workers", list(CREWS.values())[1:4], ids=list(CREWS)[1:4])
+@pytest.mark.usefixtures("alarm")
+def test_after_a_signal_handlers_exception_it_goes_on_raising_and_the_state_stays(workers: Workers) -> None:
+    gate, opened = os.pipe()
+    loader = stoker.DataLoader(Signals(20, gate), 4, workers=workers)
+    iterator: Any = iter(loader)
+    taken: list[int] = []
+    take_until(Alarm, iterator, taken)
+    os.write(opened, b".")
+    for _ in range(2):
+        with pytest.raises(PassInterrupted, match="interrupted by Alarm"):
+            next(iterator)
+    state = loader.state_dict()
+    del iterator
+    os.close(gate)
+    os.close(opened)
+    other = stoker.DataLoader(Numbers(), 4)
+    other.load_state_dict(state)
+    assert taken + given(other) == list(range(64))
+
+
+class Raising:
+    """A sampler that raises in the middle."""
+
+    def __iter__(self) -> Any:
+        yield from range(20)
+        raise Alarm
+
+    def __len__(self) -> int:
+        return 64
+
+
+@each_crew
+def test_a_samplers_error_comes_after_the_batches_before_it_and_goes_on(workers: Workers) -> None:
+    loader = stoker.DataLoader(Numbers(), 4, sampler=Raising(), workers=workers)
+    iterator = iter(loader)
+    assert given(next(iterator) for _ in range(5)) == list(range(20))
+    with pytest.raises(Alarm):
+        next(iterator)
+    with pytest.raises(PassInterrupted):
+        next(iterator)
+    assert loader.state_dict()["batches"] == 5
+
+
+@each_crew
+def test_a_bad_sample_is_raised_once_and_the_state_stays_before_it_until_more_is_given(workers: Workers) -> None:
+    loader = stoker.DataLoader(Made(20, Picky()), 4, workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    with pytest.raises(ValueError, match="9"):
+        next(iterator)
+    assert loader.state_dict()["batches"] == 2
+    assert given([next(iterator)]) == [12, 13, 14, 15]
+    assert loader.state_dict()["batches"] == 4
+
+
+class Picky:
+    """Refuses the ninth sample; can be pickled."""
+
+    def __call__(self, index: int) -> int:
+        if index == 9:
+            raise ValueError(index)
+        return index
+
+
+@each_crew
+def test_a_pass_that_was_closed_early_keeps_its_place(workers: Workers) -> None:
+    loader = stoker.DataLoader(Numbers(), 4, workers=workers)
+    iterator: Any = iter(loader)
+    taken = given(next(iterator) for _ in range(3))
+    iterator.close()
+    assert list(iterator) == []
+    rest_after(loader, taken)
+
+
+def test_too_many_failures_go_on_being_said_and_the_batch_is_not_counted_as_given() -> None:
+    for workers in (Workers(0, 0), Workers(0, 2), Workers(2, 1, "fork")):
+        loader = stoker.DataLoader(
+            Made(20, Picky()), 4, workers=workers, on_error=stoker.OnError("skip", budget=0), seed=1
+        )
+        iterator = iter(loader)
+        next(iterator)
+        next(iterator)
+        for _ in range(2):
+            with pytest.raises(stoker.TooManyFailures):
+                next(iterator)
+        assert loader.state_dict()["batches"] == 2
