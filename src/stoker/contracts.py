@@ -283,6 +283,9 @@ class Crew(Protocol):
     def wait(self, timeout_s: float | None) -> list[Report]:
         """Block until there is at least one report; an empty list when the time is up."""
 
+    def wake(self) -> None:
+        """Let `wait` return, in whatever thread it is called."""
+
     def close(self) -> None:
         """Let everybody go, and wait until they are gone."""
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import chain, islice
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def kill(workers: list[Any]) -> None:
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)
     for worker in workers:
-        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        connection.wait([worker.end])
 
 
 def killing(loader: DataLoader[Any], at: dict[int, list[int]]) -> Iterator[Any]:

@@ -12,8 +12,8 @@ What may go wrong, and what is promised:
 - An error of the loader is raised where its batch would have come, and the loop may go on after it, as it may with
   the loader itself.
 - Whoever leaves a pass early, by `break`, `close`, or dropping it, ends the thread: it holds nothing of the pass, and
-  is waited for. It notices between two batches, so that leaving takes at most the time of one. The same happens when
-  the interpreter exits.
+  is waited for. A loader that waits for its workers is told to stop waiting; a thread that is itself in the middle of
+  a sample is waited for a second, and ends after it. The same happens when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from typing import Any
 
 from stoker.device.copies import Copied, Copies
 from stoker.errors import PassInterrupted
+
+_PATIENCE_S = 1.0  # for a thread in the middle of a sample, which nothing can stop
 
 
 @dataclass
@@ -93,6 +95,7 @@ class _Belt:
     changed: threading.Condition = field(default_factory=threading.Condition)
     is_stopped: bool = False
     thread: threading.Thread | None = None
+    leave: Callable[[], None] | None = None  # tells the loader that nobody waits for its batch any more
 
     def wait_for_room(self) -> bool:
         """Block until there is room for one more; False when nobody wants any."""
@@ -191,6 +194,7 @@ class DevicePass:
         return item
 
     def _start(self, reader: Reader) -> None:
+        self._belt.leave = getattr(reader.batches, "leave", None)
         thread = threading.Thread(target=_read_ahead, args=(reader, self._belt), name="stoker-device", daemon=True)
         self._belt.thread = thread
         thread.start()
@@ -220,8 +224,12 @@ def _stop(owner_pid: int, belt: _Belt, copies: Copies) -> None:
     belt.stop()
     if belt.thread is threading.current_thread():  # the last reference was dropped in it: it ends when this returns
         return
+    leave, belt.leave = belt.leave, None
     if belt.thread is not None:
-        belt.thread.join()
+        if leave is not None and belt.thread.is_alive():
+            leave()
+        del leave  # or this frame would hold the loader's pass
+        belt.thread.join(_PATIENCE_S)
     belt.ready.clear()
     copies.close()
 

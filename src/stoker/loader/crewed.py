@@ -23,7 +23,7 @@ import numpy as np
 
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Gap, Order, Report
-from stoker.errors import RemoteError, TooManyFailures, WorkerDied, WorkerTimeout
+from stoker.errors import PassInterrupted, RemoteError, TooManyFailures, WorkerDied, WorkerTimeout
 from stoker.loader.keys import Draw, Vacancy
 from stoker.loader.passes import BatchIterator
 from stoker.loader.reserves import Starved
@@ -52,6 +52,10 @@ class CrewedIterator(BatchIterator):
         self._exhausted = True
         self._close()
         self._pool.arena.close()
+
+    def leave(self) -> None:
+        self._is_left = True
+        self._crew.wake()
 
     @property
     def _workers(self) -> list[Any]:
@@ -88,6 +92,7 @@ class CrewedIterator(BatchIterator):
         self._sequence: deque[int] = deque()  # orders of this epoch that were not handed over yet
         self._exhausted = False
         self._draw_error: Exception | None = None  # why there are no more keys
+        self._is_left = False
         self._misfits = 0
         workers = self._assembly.workers
         self._sharing = Sharing(workers, self._assembly.share)
@@ -160,6 +165,8 @@ class CrewedIterator(BatchIterator):
             self.close()
             raise
         self._note_restarts()
+        if self._is_left:
+            raise PassInterrupted("this pass was left while another thread was asking for its next batch")
         if not reports:
             self._may_go_on = True
             raise WorkerTimeout(

@@ -82,6 +82,9 @@ class BatchIterator:
         self._count.closed = True
         self._chores.end()
 
+    def leave(self) -> None:
+        """Nobody waits for the batch any more that another thread is asking for: let that thread stop waiting."""
+
     def read_ahead(self) -> LoopClock:
         """Somebody takes batches ahead of the training loop, and will tell this clock when the loop itself waited."""
         self._is_read_ahead = True

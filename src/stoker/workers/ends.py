@@ -20,6 +20,7 @@ from typing import Any
 # How long a worker that is not needed any more may take to finish what it is doing, and then to be ended politely.
 _PATIENCE_S = 1.0
 _POLITENESS_S = 0.5
+_UNKNOWN = 255
 _EXIT_CODE_S = 1.0  # how long a fork server may take to tell how its child ended
 
 
@@ -27,6 +28,7 @@ def watch_end(worker: Any, start_method: str) -> None:
     """Note, as `worker.end`, a descriptor that becomes readable when a worker that was just started ends."""
     worker.end, worker.has_descriptor = worker.sentinel, False
     worker.told_by_server = start_method == "forkserver"
+    worker.is_code_unknown = False
     with contextlib.suppress(OSError, AttributeError):  # a kernel or a sandbox without them; it may be gone already
         worker.end, worker.has_descriptor = os.pidfd_open(worker.pid), True
         weakref.finalize(worker, os.close, worker.end)
@@ -42,8 +44,11 @@ def exit_code(worker: Any) -> int | None:
     """How a worker that has ended did so, which reaps it; None where nobody knows."""
     if worker.exitcode is None and worker.told_by_server:
         connection.wait([worker.sentinel], _EXIT_CODE_S)  # the server tells it a little after the process descriptor
-    code: int | None = worker.exitcode
-    return code
+    if worker.exitcode is None:
+        worker.is_code_unknown = True
+        worker._popen.returncode = _UNKNOWN  # or the standard library would keep it among its living children
+    worker.join()
+    return None if worker.is_code_unknown else worker.exitcode
 
 
 def end_all(workers: list[Any], are_deaf: bool) -> None:

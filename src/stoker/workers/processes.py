@@ -38,7 +38,7 @@ from stoker.workers.parcel import Parcel
 from stoker.workers.pipes import OPEN_PIPES, Pipes, check_descriptors, let_go
 from stoker.workers.recovery import Given, Held, Recovery
 from stoker.workers.tickets import Key, PrivateSender, Sender
-from stoker.workers.wire import RECORD, ReportReader, TicketCode
+from stoker.workers.wire import NO_REPORT, RECORD, ReportReader, TicketCode
 
 _READ_BYTES = RECORD * 1024
 _NOBODY = (-1, -1)  # no ticket
@@ -78,6 +78,7 @@ class ProcessCrew:
         self._recovery = Recovery(staff.options)
         self._alone: deque[Key] = deque()  # tickets that are sent one row at a time: one of them kills
         self._alone_now = _NOBODY
+        self._is_woken = False  # somebody in another thread wants `wait` to return
         self._handles_term = callable(signal.getsignal(signal.SIGTERM))
         self._pipes = Pipes(staff.processes if staff.private else 1)
         self._sender: Sender = PrivateSender(self._pipes)
@@ -124,7 +125,8 @@ class ProcessCrew:
         while not reports and self._outstanding:
             events = self._poll.poll(self._patience_ms(deadline))
             reports = self.collect()
-            if reports:
+            if reports or self._is_woken:
+                self._is_woken = False
                 break
             reports = self._look_after_workers()
             if not reports and not events and deadline is not None and time.monotonic() >= deadline:
@@ -252,6 +254,11 @@ class ProcessCrew:
         given = self._outstanding[key]
         self._outstanding[key] = wary = Given(replace(given.ticket, singly=True), given.worker)
         return self._tickets.encode(wary.ticket)
+
+    def wake(self) -> None:
+        self._is_woken = True
+        if self._close.alive:
+            os.write(self._pipes.report_writer, NO_REPORT)
 
     def close(self) -> None:
         self._close()

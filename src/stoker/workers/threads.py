@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from typing import Any
 
 from stoker.contracts import Answer, EpochNote, Job, Report, Ticket
 from stoker.slots import Arena
 from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 1.0  # for all of them together
 
 
 class ThreadCrew:
@@ -68,9 +69,10 @@ class ThreadCrew:
         self._epoch += 1  # whatever is still queued is cancelled
         for _ in range(self._lanes):
             self._put(None)
+        deadline = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_PATIENCE_S)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _take(self, lane: int) -> Ticket | None:
         return self._tickets.get()

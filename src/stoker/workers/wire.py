@@ -29,6 +29,7 @@ _TICKET = struct.Struct("<qqqqqiiiib?22x")
 # order, bytes, layout, busy, began, where the payload is, its bytes, start, stop, retries, worker, lane, answer
 _REPORT = struct.Struct("<qqqqqqqiiiiib3x")
 _NO_KEYS = -1
+NO_REPORT = _REPORT.pack(*[-(2**63)] + [0] * 12)  # answers nothing: wakes whoever waits
 
 
 class TicketCode:

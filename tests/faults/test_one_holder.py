@@ -1,0 +1,145 @@
+"""A ticket has one holder, whatever happens: late workers never write into a slot that holds another batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsOnce, TensorKeys, UnreadableKey, first_time
+from tests.faults.test_deaths import kill
+
+import stoker
+from stoker import Workers
+
+pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
+methods = pytest.mark.parametrize("method", METHODS)
+
+
+def sharing(method: Any, **more: Any) -> Workers:
+    return Workers(**{"processes": 2, "start_method": method, "share": "rows", "on_death": "restart", **more})
+
+
+def check(batch: Any, first: int) -> None:
+    """Each row of a batch of four is what it should be, over its whole length."""
+    wanted = torch.arange(first, first + len(batch))
+    assert torch.equal(batch, wanted[:, None].expand(-1, 1000)), f"{batch[:, 0].tolist()} instead of {wanted.tolist()}"
+
+
+def walk(loader: Any, folder: Path, at_step: int) -> Iterator[Any]:
+    """The batches; before one of them a worker has stopped and another is killed, and its ticket is waited for in vain.
+
+    Whoever gives out a ticket that its holder has not lost would hand that batch over now, and the stopped worker, when
+    it goes on, would write into whatever lies in the slot then.
+    """
+    iterator: Any = iter(loader)
+    for step in range(len(loader)):
+        if step == at_step:
+            stopped = _wait_for_number(folder / "stopped")
+            kill([worker for worker in iterator._workers if worker.pid != stopped])
+            with contextlib.suppress(stoker.WorkerTimeout):
+                for _ in range(6):
+                    yield next(iterator)
+            os.kill(stopped, signal.SIGCONT)
+        batch = patiently(iterator)
+        if batch is None:
+            return
+        yield batch
+
+
+def patiently(iterator: Any) -> Any:
+    """The next batch, however long it takes; None at the end."""
+    while True:
+        with contextlib.suppress(stoker.WorkerTimeout):
+            return next(iterator, None)
+
+
+def _wait_for_number(path: Path) -> int:
+    while not path.exists() or not path.read_text():
+        os.sched_yield()
+    return int(path.read_text())
+
+
+@methods
+@pytest.mark.parametrize("where", ["key", "sample"])
+def test_a_worker_that_stood_still_while_another_died_spoils_nothing(method: str, where: str, tmp_path: Path) -> None:
+    """Its ticket is its own for as long as it lives: nobody else gets it, and its slot is not used again."""
+    if where == "key":
+        loader = stoker.DataLoader(
+            Rows(64), 4, sampler=SlowKeys(64, 9, str(tmp_path)), workers=sharing(method), timeout=2.0
+        )
+    else:
+        loader = stoker.DataLoader(StopsOnce(64, 9, str(tmp_path)), 4, workers=sharing(method), timeout=2.0)
+    kept, first = [], 0
+    for batch in walk(loader, tmp_path, at_step=2):
+        check(batch, first)
+        kept.append((first, batch))
+        first += 4
+    assert first == 64
+    for begin, batch in kept[-8:]:
+        check(batch, begin)
+    assert loader.failures == []
+
+
+class Sometimes(Rows):
+    """Stops its own process now and then."""
+
+    def __init__(self, count: int, folder: str) -> None:
+        super().__init__(count)
+        self.folder = folder
+
+    def __getitem__(self, key: Any) -> Any:
+        if int(key) % 37 == 5 and first_time(Path(self.folder) / str(int(key))):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().__getitem__(key)
+
+
+@methods
+def test_tensor_keys_random_kills_and_stalls_lose_and_spoil_nothing(method: str, tmp_path: Path) -> None:
+    count, chance = 400 if method == "fork" else 80, random.Random(4)
+    dataset = Sometimes(count, str(tmp_path))
+    workers = sharing(method, processes=3, rows_per_run=2, max_restarts=10**6)
+    loader = stoker.DataLoader(dataset, 8, sampler=TensorKeys(count), workers=workers, timeout=0.05)
+    iterator: Any = iter(loader)
+    first = 0
+    while first < count:
+        try:
+            batch = next(iterator)
+        except stoker.WorkerTimeout:  # if somebody has stopped: kill one that may be another, then let all go on
+            stopped = [worker for worker in iterator._workers if _is_stopped(worker.pid)]
+            if stopped:
+                kill([chance.choice(iterator._workers)])
+            for worker in stopped:
+                _go_on(worker.pid)
+            continue
+        check(batch, first)
+        first += 8
+    assert list(iterator) == []
+
+
+def _is_stopped(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() == psutil.STATUS_STOPPED
+
+
+def _go_on(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+@methods
+@pytest.mark.parametrize("share", [None, "rows"])
+def test_a_key_that_cannot_be_unpickled_is_an_error_and_not_a_death(method: Any, share: Any) -> None:
+    sampler: Any = [[0, 1], [UnreadableKey(), 3], [4, 5]]
+    workers = Workers(2, 1, method, share=share)
+    iterator = iter(stoker.DataLoader(Rows(6), batch_sampler=sampler, workers=workers))
+    check(next(iterator), 0)
+    with pytest.raises(Exception, match="this key cannot be read"):
+        next(iterator)
+    check(next(iterator), 4)
