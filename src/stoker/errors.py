@@ -122,15 +122,18 @@ class RemoteError:
     name: str
     text: str
     where: str
+    original: BaseException | None = None  # of the training process's own: nothing has to travel
 
     @classmethod
-    def capture(cls, error: BaseException, where: str) -> RemoteError:
-        """Describe `error`, which is being handled now, without keeping its frames alive."""
+    def capture(cls, error: BaseException, where: str, keep: bool = False) -> RemoteError:
+        """Describe `error`, which is being handled now, without keeping its frames alive unless `keep`."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(_shippable(type(error)), type(error).__name__, text, where)
+        return cls(_shippable(type(error)), type(error).__name__, text, where, error if keep else None)
 
     def to_exception(self) -> BaseException:
         """The exception to raise in the training process: the same type where it takes one text, else RuntimeError."""
+        if self.original is not None:
+            return self.original
         message = f"Caught {self.name} {self.where}.\nOriginal {self.text}"
         if self.kind is KeyError:
             return KeyError(_PlainRepr(message))

@@ -357,6 +357,33 @@ def test_a_log_holds_what_happened_so_far(tmp_path: Path) -> None:
     assert [json.loads(line)["index"] for line in log.read_text().splitlines()] == [3]
 
 
+class Own(Exception):
+    """An error that cannot be made anew from its text."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(index, reason)
+        self.index, self.reason = index, reason
+
+
+class Raising(Spoilt):
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise Own(index, "gone")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("way", ["inline", "threads"])
+@pytest.mark.parametrize("policy", [OnError(), OnError("retry", pause_s=0.0), OnError(log="failures.jsonl")])
+def test_in_the_training_process_the_samples_own_error_is_raised_itself(
+    way: str, policy: OnError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Own) as info:
+        loaded(Raising(24, bad=[9]), way, on_error=policy)
+    assert (info.value.index, info.value.reason) == (9, "gone")
+    assert "__getitem__" in [entry.name for entry in info.traceback]
+
+
 # Other kinds of datasets and batches
 
 
@@ -415,6 +442,34 @@ def test_samples_with_strings_are_replaced_whole(way: str) -> None:
     for batch, twin in zip(batches, inline, strict=True):
         assert batch["name"] == twin["name"] == ["x" * int(index) for index, _ in batch["at"]]
         assert torch.equal(batch["at"], twin["at"])
+
+
+class Ready(Spoilt):
+    """Gives batches that are ready, of which the first may have nothing."""
+
+    def __getitems__(self, keys: list[int]) -> Any:
+        if self.bad & set(keys):
+            raise ValueError("a batch with bad samples")
+        return torch.tensor([key for key in keys if key >= 2])
+
+
+@pytest.mark.parametrize("way", ["inline", "threads", "batches", "lanes"])
+@pytest.mark.parametrize("action", ["raise", "skip", "drop"])
+def test_what_a_dataset_gives_for_a_whole_run_reaches_the_collate_fn_as_it_is(way: str, action: Any) -> None:
+    options: dict[str, Any] = {"workers": WAYS[way], "collate_fn": _same, "on_error": action}
+    assert [batch.tolist() for batch in DataLoader(Ready(6), 2, **options)] == [[], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("way", ["inline", "threads", "batches", "lanes"])
+@pytest.mark.parametrize("action", ["raise", "skip", "drop"])
+def test_a_batch_that_was_empty_from_the_start_is_not_passed_over(way: str, action: Any) -> None:
+    options: dict[str, Any] = {"workers": WAYS[way], "collate_fn": _as_list, "on_error": action}
+    loader: DataLoader[Any] = DataLoader(Spoilt(6), batch_sampler=[[0, 1], [], [5]], **options)
+    assert list(loader) == [[0, 1], [], [5]]
+
+
+def _same(samples: Any) -> Any:
+    return samples
 
 
 class Ragged(Spoilt):

@@ -470,3 +470,40 @@ def test_stoker_workers_that_replace_are_asked_for_by_name() -> None:
     assert stoker.Workers(2, on_death="restart").replaces
     with pytest.raises(ValueError, match="on_death"):
         stoker.Workers(2, on_death="ignore")  # type: ignore[arg-type]
+
+
+class DiesWhenAskedAgain:
+    """Every fourth sample is bad; each that follows one ends its process when it is asked for the second time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> int:
+        if index % 4 == 0:
+            raise ValueError(f"sample {index} is spoilt")
+        if index % 4 == 1:
+            with (self.folder / f"asked-{index}").open("a+b", buffering=0) as asked:
+                asked.write(b".")
+                if asked.tell() == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def _as_is(samples: list[int]) -> list[int]:
+    return samples
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_a_batch_that_is_asked_for_again_has_one_holder_if_its_worker_dies_then(tmp_path: Path, lanes: int) -> None:
+    """The lane that had it first still shows it; both were taken for holders."""
+    workers = Workers(1, lanes, "fork", share="batches", on_death="restart")
+    dataset: Any = DiesWhenAskedAgain(tmp_path)
+    loader: DataLoader[Any] = DataLoader(
+        dataset, 4, sampler=list(range(48)), seed=1, collate_fn=_as_is, on_error="skip", workers=workers
+    )
+    batches = list(loader)
+    assert [batch[1:] for batch in batches] == [list(range(4 * at + 1, 4 * at + 4)) for at in range(12)]
+    assert [failure.index for failure in loader.failures] == list(range(0, 48, 4))

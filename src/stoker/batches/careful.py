@@ -29,6 +29,7 @@ class Careful:
     singly: bool = False  # even where runs could be loaded at once
     sleep: Callable[[float], None] = time.sleep
     retries: int = 0  # tries so far beyond the first of each sample
+    here: bool = False  # in the training process: an error that will be raised is raised itself
 
     def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
         if fetch.by_runs and randomness is None and not self.singly:
@@ -68,7 +69,7 @@ class Careful:
                 return one(key)
             except Exception as again:
                 error = again
-        return Failed(RemoteError.capture(error, self.where))
+        return self._failed(error)
 
     async def load_async(self, one: Callable[[Any], Awaitable[Any]], key: Any) -> Any:
         """The same for one sample that is awaited."""
@@ -85,7 +86,10 @@ class Careful:
                 error = raised
         if error is not None and self.policy == OnError():
             raise error
-        return Failed(RemoteError.capture(error or TimeoutError(), self.where))
+        return self._failed(error or TimeoutError())
+
+    def _failed(self, error: BaseException) -> Failed:
+        return Failed(RemoteError.capture(error, self.where, keep=self.here and self.policy.action == "raise"))
 
 
 def pauses(policy: OnError) -> Iterator[float]:

@@ -61,16 +61,18 @@ class InlineBatches:
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:
             samples = self._carefully(plain_keys(keys), position, note, replace)
-            if not samples:
+            if samples is DROPPED:
                 return DROPPED
         run = Run(iter(()), 0, position, note)
         self.samples = len(samples) if type(samples) is list else len(keys)  # `__getitems__` may give anything
         return self.of_item(samples[0], run) if self._style.single else self.of_samples(samples, run)
 
-    def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> list[Any]:
-        """Load samples of which some may fail; `replace` says what to load in their place."""
+    def _carefully(self, keys: list[Any], position: int, note: EpochNote, replace: Replace) -> Any:
+        """Load samples of which some may fail; `replace` says what to load in their place. DROPPED if none is left."""
         keys = list(keys)
         samples = self._try(keys, position, note)
+        if type(samples) is not list or not any(type(sample) is Failed for sample in samples):
+            return samples  # `__getitems__` may give anything, also nothing
         for row, sample in enumerate(samples):
             attempt = 0
             while type(sample) is Failed:
@@ -82,11 +84,11 @@ class InlineBatches:
                     keys[row] = key
                     sample = self._try([key], position + row, note)[0]
             samples[row] = sample
-        return [sample for sample in samples if sample is not DROPPED]
+        return [sample for sample in samples if sample is not DROPPED] or DROPPED
 
     def _try(self, keys: list[Any], position: int, note: EpochNote) -> list[Any]:
         run = run_of(keys, position, note)
-        careful = Careful(self._on_error, "in the training process")
+        careful = Careful(self._on_error, "in the training process", here=True)
         token = CURRENT_RUN.set(run)
         try:
             return careful.load(self._fetch, run, self._randomness, 0)

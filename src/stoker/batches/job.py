@@ -139,7 +139,8 @@ class MapJob:
         return report
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
-        begin, careful = time.perf_counter_ns(), Careful(self.on_error, self._where)
+        begin = time.perf_counter_ns()
+        careful = Careful(self.on_error, self._where, here=self.in_process)
         try:
             keys, position = plain_keys(ticket.keys), ticket.position + ticket.start
             samples = await asyncio.gather(*(self._await(key, position + row, careful) for row, key in enumerate(keys)))
@@ -246,7 +247,7 @@ class MapJob:
         if self._mark is None and self.on_error == OnError():
             return load_run(self.fetch, run, self.randomness)
         singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
-        careful = Careful(self.on_error, self._where, self._mark, singly)
+        careful = Careful(self.on_error, self._where, self._mark, singly, here=self.in_process)
         token = CURRENT_RUN.set(run)
         try:
             return careful.load(self.fetch, run, self.randomness, ticket.start)

@@ -214,10 +214,13 @@ class ProcessCrew:
         if self._staff.coroutines:
             return self._awaited_by(number, taken)
         marks = [(place, (cells[place] - 1, cells[place + FIRST])) for place in self._control.lanes_of(number)]
+        # A mark stays when its ticket was answered. Where such a ticket was sent again (a batch with a bad sample), two
+        # lanes may show it: the one with a sample at hand holds it.
+        holders = {key: place for place, key in sorted(marks, key=lambda mark: cells[mark[0] + ROW] != NO_ROW)}
         return [
             Held(place, self._outstanding[key].ticket, cells[place + ROW], self._outstanding[key].worker)
             for place, key in marks
-            if key in taken
+            if key in taken and holders[key] == place
         ]
 
     def _awaited_by(self, number: int, taken: list[Key]) -> list[Held]:
