@@ -160,6 +160,9 @@ class DevicePass:
             raise StopIteration if item.error is None else _taken(item)
         return self._copies.hand_over(item.copied)
 
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
     def close(self) -> None:
         """End reading ahead. Batches that were handed over stay valid."""
         self._close()
