@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.batches import DROPPED, InlineBatches, has_state
+from stoker.batches import DROPPED, InlineBatches, has_state, restore
 from stoker.contracts import Run
-from stoker.errors import StateError
 from stoker.loader.failures import MOST_RESERVES
 from stoker.loader.passes import BatchIterator
 from stoker.order import sample_key
@@ -24,7 +23,7 @@ class InlineIterator(BatchIterator):
         elif has_state(self._assembly.dataset):
             self._progress.dataset = self._assembly.dataset
             if states[0] is not None:
-                _restore(self._assembly.dataset, states[0])
+                restore(self._assembly.dataset, states[0])
 
     def _restart(self) -> None:
         self._start()
@@ -80,10 +79,3 @@ class InlineIterator(BatchIterator):
         if self._items.batch_size is None:
             return self._maker.of_item(samples[0], run)
         return self._maker.of_samples(samples, run)
-
-
-def _restore(dataset: Any, state: Any) -> None:
-    try:
-        dataset.load_state_dict(state)
-    except Exception as error:  # the user's code, given what may have been damaged
-        raise StateError(f"the dataset refused its part of the state ({type(error).__name__}: {error})") from error
