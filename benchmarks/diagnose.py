@@ -35,7 +35,7 @@ from stoker.measure.records import load_average, machine_facts, now, version_fac
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "results" / "diagnose.json"
 PAGE = HERE.parent / "docs" / "diagnose.md"
-SECONDS = 5.0
+SECONDS = 7.0
 _CHECK_S = 0.7
 
 

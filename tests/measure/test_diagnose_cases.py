@@ -45,7 +45,7 @@ def test_what_was_tried_is_what_the_facts_suggest(name: str) -> None:
     _, found = saved(name)
     tried = [str(tried.change) for tried in found.tried]
     assert tried == [str(change) for change in suspects(found.facts)][: len(tried)]
-    assert bool(tried) == bool(suspects(found.facts))
+    assert tried or not suspects(found.facts) or "There was no time to try" in found.advice
 
 
 @pytest.mark.parametrize("name", SAVED)

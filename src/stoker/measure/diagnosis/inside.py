@@ -105,7 +105,7 @@ def _look(loader: Any, given: Given, seconds: float, note: Note) -> Inside:
     costs = _take_samples(view, 0.35 * seconds)
     seen = replace(seen, sample=_sample_of(costs, view.samples[-1]))
     note(seen)
-    for stage in (_again, _sharing, _streams, _collating, _handing_over):
+    for stage in (_collating, _handing_over, _again, _sharing, _streams):
         try:
             seen = stage(view, seen)
         except Exception as error:  # the user's collate_fn, say; what was seen before stays
@@ -268,8 +268,7 @@ def _gil_held(view: _View, computing_s: float, waiting_s: float) -> float:
         costs = [future.result() for future in [threads.submit(load) for _ in range(count)]]
     # The later of two short runs waits for all of the other, which waits for nothing.
     return max(
-        min(1.0, max(0.0, cost.waiting_s - len(keys) * waiting_s) / max(1e-9, cost.computing_s + cost.queued_s))
-        for cost in costs
+        min(1.0, max(0.0, cost.waiting_s - len(keys) * waiting_s) / max(1e-9, cost.computing_s)) for cost in costs
     )
 
 
@@ -323,7 +322,7 @@ def _handing_over(view: _View, seen: Inside) -> Inside:
         rows = (loader.batch_size or len(list(view.drawn[0]))) if loader._auto_collation else None
         twin = rebuild(loader, dataset=Canned(view.samples, _PLENTY), keys={"batch_size": rows})
     try:
-        pace: Pace = pace_of(twin, given, Bounds(0.25 * view.seconds, limit_s=max(1.0, 0.75 * view.seconds)))
+        pace: Pace = pace_of(twin, given, Bounds(0.25 * view.seconds, limit_s=max(1.5, 0.75 * view.seconds)))
         return replace(seen, handed_s=pace.step_s)
     finally:
         close(twin)

@@ -135,9 +135,13 @@ def _inside_the_loader(facts: Facts, tried: Sequence[Tried]) -> Cause:
     if _has_slow_batches(facts, parts):
         return Cause.STRAGGLERS if fewer is None or fewer < WORTH_IT else Cause.TOO_MANY_WORKERS
     if parts.rest_s > _MOSTLY * facts.alone.step_s:
+        if _threads_hold_the_gil(facts) and parts.leading == "computing":
+            return Cause.GIL
         idle = _idle_hands(facts, sample.is_uneven and felt, fewer)
         if idle is not None:
             return idle
+        if facts.inside.handed_s is None and given.processes:
+            return Cause.MOVING  # it could not be measured apart, and nothing else explains it
     return _largest(parts, given, sample, fewer)
 
 

@@ -30,7 +30,7 @@ from stoker.measure.statistics import median
 Tell = Callable[[str], object]
 _SHARES = {"crowd": 0.05, "inside": 0.16, "alone": 0.1, "model": 0.04, "together": 0.1}
 _LIMITS = {"inside": 0.25, "alone": 0.3, "together": 0.25}
-_LEAST_LOOK_S = 0.5
+_LEAST_LIMIT_S = 2.0
 _CROWD_S = (0.1, 0.3)
 _FEW_STEPS = 3
 _LOOKED_AT_ONCE = 32  # of a large batch, the look takes so many samples
@@ -65,7 +65,7 @@ def _batch_s(facts: Facts) -> float:
 
 
 def _look(rig: Rig, ground: Ground, deadline: Deadline) -> Inside:
-    limit_s = max(2 * _LEAST_LOOK_S, deadline.share(_LIMITS["inside"]))
+    limit_s = max(_LEAST_LIMIT_S, deadline.share(_LIMITS["inside"]))
     inside = look_inside(rig.loader, rig.given, deadline.share(_SHARES["inside"]), limit_s)
     ground.drawn_s = inside.drawn_s
     if inside.sample is not None:

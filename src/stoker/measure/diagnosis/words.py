@@ -9,6 +9,7 @@ from stoker.measure.diagnosis.facts import CROWDED, LOADED, TAKEN, Cause, Facts,
 from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s, slows_the_model
 from stoker.measure.diagnosis.parts import parts_of
 from stoker.measure.diagnosis.streams import HOW_TO_SPLIT, SAME, SPLIT
+from stoker.measure.diagnosis.suspects import suspects
 
 _CROWDED = 1.3
 _SWAPPED_BYTES = 20e6  # less is what any machine does now and then: a guess
@@ -241,10 +242,11 @@ def advice(facts: Facts, cause: Cause, tried: Sequence[Tried] = ()) -> str:
         parts.append(
             "The sampler computes its order when an epoch starts: compute it once, or while the last one runs."
         )
-    if not tried and facts.hurried:
+    if facts.hurried:
         parts.append(f"There was little time ({facts.hurried}): more --seconds tell more.")
-    elif not tried and facts.model_s is None and not facts.alone.batches:
-        parts.append("There was no time to try changes: give more --seconds.")
+    if not tried and is_held_up(facts) and suspects(facts):
+        names = "; ".join(str(change) for change in suspects(facts))
+        parts.append(f"There was no time to try what may help: {names}. Give more --seconds.")
     return "\n".join(filter(None, parts))
 
 
