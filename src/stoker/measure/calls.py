@@ -63,14 +63,14 @@ def _say_order(loader: Any, arguments: dict[str, Any]) -> None:
     """An order that came from `seed` and `shuffle`, a rank that was looked up: as they were given."""
     from stoker.order import Shuffle
 
-    order, given = arguments.pop("order"), loader.order
-    if given is not None:
-        arguments["order"] = given
+    order, asked = arguments.pop("order"), loader._asked
+    if asked.order is not None:
+        arguments["order"] = asked.order
     elif isinstance(order, Shuffle):
         arguments["shuffle"] = True
-    if arguments.get("uneven") == "drop" and loader.uneven is None:
+    if arguments.get("uneven") == "drop" and asked.uneven is None:
         arguments["drop_last"] = True
-    arguments["shard"], arguments["uneven"] = loader.shard, loader.uneven
+    arguments["shard"], arguments["uneven"] = asked.shard, asked.uneven
 
 
 def _shown_arguments(arguments: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from stoker.measure.diagnosis.pace import Bounds, TooSlow
 from stoker.measure.diagnosis.rig import Rig
 from stoker.measure.diagnosis.suspects import applied, suspects
 from stoker.measure.rebuild import rebuild
+from stoker.measure.settings import STOKER
 
 _ROUNDS = 2
 _LEAST_TURN_S = 0.02
@@ -44,7 +45,7 @@ def try_all(rig: Rig, facts: Facts, ground: Ground, deadline: Deadline, tell: Te
     """Try what the facts suggest; nothing, where the loader is not what holds the model up."""
     if not is_held_up(facts) or not facts.alone.batches:
         return ()
-    own = getattr(rig.loader, "workers", None)
+    own = rig.loader._asked.workers if rig.given.kind == STOKER else None
     changes = [applied(change, own) for change in suspects(facts)]
     given, contenders = _that_fit(facts, changes, deadline.left_s)
     turns = _ROUNDS * len(contenders)
