@@ -1,4 +1,4 @@
-"""Twenty training loops, each with one thing wrong, and what that is.
+"""Thirty training loops, each with one thing wrong, and what that is.
 
 A cost is a sleep or processor time that is counted, and outweighs all others at least threefold, so that a case has one
 answer on any machine with two cores or more. `make` gives the loader and the model's step; both are what a user would
@@ -8,6 +8,7 @@ write, and know nothing of how they are judged.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import tempfile
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 import stoker
 from stoker.loader.probe import cores
@@ -259,6 +260,145 @@ def iterable_inline() -> tuple[Any, Any]:
     return DataLoader(Counting(), batch_size=16), sleeping(0.024)  # a batch takes 16 ms
 
 
+class Pondering(Sampler[int]):
+    """Computes for every index that it draws."""
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(4000):
+            compute(0.002)
+            yield index
+
+
+def slow_sampler() -> tuple[Any, Any]:
+    return DataLoader(Simulated(4000), batch_size=16, sampler=Pondering(), num_workers=2), sleeping(0.002)
+
+
+class Batched(Sampler[list[int]]):
+    """Asks somebody which samples make the next batch, and waits for the answer."""
+
+    def __len__(self) -> int:
+        return 250
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in range(250):
+            time.sleep(0.03)
+            yield list(range(16 * batch, 16 * batch + 16))
+
+
+def slow_batch_sampler() -> tuple[Any, Any]:
+    return stoker.DataLoader(Simulated(4000), batch_sampler=Batched(), num_workers=1), sleeping(0.002)
+
+
+class Sorting(Sampler[int]):
+    """Computes the order of an epoch when that begins."""
+
+    def __len__(self) -> int:
+        return 1600
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(1.0)
+        yield from range(1600)
+
+
+def slow_start_of_kept_workers() -> tuple[Any, Any]:
+    loader = DataLoader(
+        Simulated(1600, compute_ms=0.05), batch_size=16, sampler=Sorting(), num_workers=2, persistent_workers=True
+    )
+    return loader, sleeping(0.004)
+
+
+class OneIn97(Dataset[int]):
+    """One sample in 97 takes two hundred times as long as the others."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
+
+    def __len__(self) -> int:
+        return 16 * 2000
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.4 if index >= self._first and index % 97 == 96 else 0.002)
+        return index
+
+
+def rare_stragglers() -> tuple[Any, Any]:
+    return DataLoader(OneIn97(), batch_size=16, num_workers=2), sleeping(0.002)
+
+
+def late_stragglers() -> tuple[Any, Any]:
+    return DataLoader(OneIn97(first=300), batch_size=16), sleeping(0.002)
+
+
+class PageCache(Dataset[Any]):
+    """A sample takes five milliseconds when it is read for the first time, by whichever process, and then none."""
+
+    def __init__(self, count: int) -> None:
+        self._read = mmap.mmap(-1, count)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    def __getitem__(self, index: int) -> Any:
+        if not self._read[index]:
+            time.sleep(0.005)
+            self._read[index] = 1
+        return np.zeros(64, np.float32)
+
+
+def cold_cache() -> tuple[Any, Any]:
+    return DataLoader(PageCache(64_000), batch_size=16, num_workers=2), sleeping(0.002)
+
+
+class Lines(IterableDataset[int]):
+    """A stream that knows nothing of workers."""
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(50_000):
+            time.sleep(0.002)
+            yield number
+
+
+def one_stream() -> tuple[Any, Any]:
+    return DataLoader(Lines(), batch_size=16, num_workers=2), sleeping(0.002)
+
+
+class FirstOnly(Lines):
+    """A stream that the first worker reads for all."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        return super().__iter__() if info is None or info.id == 0 else iter(())
+
+
+def stream_of_the_first() -> tuple[Any, Any]:
+    return DataLoader(FirstOnly(), batch_size=16, num_workers=2), sleeping(0.002)
+
+
+PICTURE = torch.zeros(3, 384, 384, dtype=torch.uint8)
+
+
+class Pictures(Dataset[torch.Tensor]):
+    """A picture from memory."""
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return PICTURE
+
+
+def static_buffer() -> tuple[Any, Any]:
+    static = torch.zeros(16, 3, 384, 384, dtype=torch.float64)
+    return stoker.DataLoader(Pictures(), batch_size=16, num_workers=1), static.copy_
+
+
+def converting_step() -> tuple[Any, Any]:
+    return stoker.DataLoader(Pictures(), batch_size=16, num_workers=1), lambda batch: batch.to("cpu", torch.float64)
+
+
 CASES = (
     Case("slow storage, 2 workers of torch", Cause.STORAGE, slow_storage_workers),
     Case("slow storage, loaded inline", Cause.STORAGE, slow_storage_inline),
@@ -280,4 +420,14 @@ CASES = (
     Case("a slow model", Cause.MODEL, slow_model),
     Case("somebody's iterable, computing", Cause.DECODING, computing_iterable),
     Case("loader and model nearly balanced", Cause.MODEL, balanced),
+    Case("a sampler that computes", Cause.SAMPLER, slow_sampler),
+    Case("a batch_sampler that waits", Cause.SAMPLER, slow_batch_sampler),
+    Case("workers are kept, the order is computed for each epoch", Cause.EPOCH_START, slow_start_of_kept_workers),
+    Case("one slow sample in 97", Cause.STRAGGLERS, rare_stragglers),
+    Case("one slow sample in 97, not among the first", Cause.STRAGGLERS, late_stragglers),
+    Case("files that nobody has read yet", Cause.STORAGE, cold_cache),
+    Case("a stream that every worker reads", Cause.ONE_STREAM, one_stream),
+    Case("a stream that one worker reads", Cause.ONE_STREAM, stream_of_the_first),
+    Case("a step that fills a static buffer", Cause.COPYING, static_buffer),
+    Case("a step that converts its batch", Cause.COPYING, converting_step),
 )

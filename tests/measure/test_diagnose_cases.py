@@ -1,4 +1,4 @@
-"""Twenty training loops with one thing wrong: each cause is named, from what a real run has measured, or anew.
+"""Thirty training loops with one thing wrong: each cause is named, from what a real run has measured, or anew.
 
 The quick tests judge the saved facts of benchmarks/diagnose.py again; no clock is looked at. The slow one measures.
 """
@@ -45,7 +45,7 @@ def test_what_was_tried_is_what_the_facts_suggest(name: str) -> None:
     _, found = saved(name)
     tried = [str(tried.change) for tried in found.tried]
     assert tried == [str(change) for change in suspects(found.facts)][: len(tried)]
-    assert bool(tried) == bool(suspects(found.facts))
+    assert tried or not suspects(found.facts) or "There was no time to try" in found.advice
 
 
 @pytest.mark.parametrize("name", SAVED)
@@ -60,8 +60,8 @@ def test_the_record_is_of_all_cases_and_keeps_what_is_claimed(benchmarks: Any) -
     assert [(case.name, case.cause.name) for case in benchmarks.CASES] == [
         (name, case["expected"]) for name, case in SAVED.items()
     ]
-    assert len(SAVED) == 20
-    assert sum(case["diagnosis"]["cause"] == case["expected"] for case in SAVED.values()) >= 19
+    assert len(SAVED) == 30
+    assert sum(case["diagnosis"]["cause"] == case["expected"] for case in SAVED.values()) >= 29
     for case in SAVED.values():
         if case["promised"] is not None:
             assert case["given"] - 1 >= 0.5 * (case["promised"] - 1), case["case"]

@@ -14,13 +14,23 @@ from torch.utils.data import DataLoader
 import stoker
 from stoker.measure import Cause, diagnose
 from stoker.measure.diagnosis import Change, DiagnosisError
+from stoker.measure.diagnosis.bound import Deadline
 from stoker.measure.diagnosis.facts import Facts, Pace
+from stoker.measure.diagnosis.ground import Ground
 from stoker.measure.diagnosis.measuring import measure_facts
 from stoker.measure.diagnosis.rig import rig_of
 from stoker.measure.diagnosis.trials import build, try_all
 from stoker.measure.settings import STOKER
 
 SECONDS = 0.4
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else the machine does: that is tested by its own tests."""
+    monkeypatch.setattr("stoker.measure.diagnosis.measuring.share_taken", lambda seconds: 0.0)
+    monkeypatch.setattr("stoker.measure.diagnosis.measuring.load_per_core", lambda: 0.0)
+    monkeypatch.setattr("stoker.measure.diagnosis.measuring.crowding", lambda: 1.0)
 
 
 class Waiting:
@@ -130,11 +140,12 @@ def test_what_cannot_be_measured_says_who_raised_and_where(loader: Any, step: An
 
 def test_trials_take_turns_backwards_and_a_change_that_fails_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rig_of(stoker.DataLoader(Waiting(), batch_size=4))
-    seen = measure_facts(rig, SECONDS, lambda text: None)
+    ground = Ground(rig.loader, rig.given)
+    seen = measure_facts(rig, ground, Deadline(5.0), lambda text: None)
     good, bad = Change({"num_workers": 1}), Change({"prefetch_factor": -1, "num_workers": 1})
     monkeypatch.setattr("stoker.measure.diagnosis.trials.suspects", lambda facts: [good, bad])
     told: list[str] = []
-    tried = try_all(rig, seen, SECONDS, told.append)
+    tried = try_all(rig, seen, ground, Deadline(20.0), told.append)
     assert told == [
         "the loader as it is",
         "trying num_workers=1",
@@ -151,7 +162,8 @@ def test_trials_take_turns_backwards_and_a_change_that_fails_is_noted(monkeypatc
 def test_nothing_is_tried_where_the_model_is_not_held_up() -> None:
     rig = rig_of(stoker.DataLoader(Waiting(), batch_size=4), 1.0)
     quick, slow = Pace(0.1, 0.1, 0.0, 4, 9), Pace(1.0, 1.0, 1.0, 4, 9)
-    assert try_all(rig, Facts(rig.given, quick, 1.0, together=slow), SECONDS, lambda text: None) == ()
+    ground = Ground(rig.loader, rig.given)
+    assert try_all(rig, Facts(rig.given, quick, 1.0, together=slow), ground, Deadline(9.0), lambda text: None) == ()
 
 
 def test_the_change_can_be_made() -> None:

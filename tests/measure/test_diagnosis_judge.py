@@ -174,7 +174,6 @@ def test_changes_are_keyword_arguments_one_would_write() -> None:
     assert words_of(facts(WITH, 0.040, 0.005, 0.041, inside=sample(0.010, waiting=0.9))) == [
         "stoker.DataLoader with workers=stoker.Workers(processes=4, lanes=16)",
         "stoker.DataLoader with workers=stoker.Workers(processes=4, lanes=32)",
-        "num_workers=8",
         "stoker.DataLoader with the same arguments",
     ]
     assert words_of(facts(WITH, 0.010, 0.050, 0.052)) == []
@@ -237,7 +236,7 @@ def test_a_promise_is_the_least_of_all_rounds() -> None:
 @pytest.mark.parametrize("cause", Cause)
 @pytest.mark.parametrize("model_s", [None, 0.0, 0.05])
 def test_every_cause_has_words_for_every_kind_of_facts(cause: Cause, model_s: float | None) -> None:
-    if cause in (Cause.GIL, Cause.STRAGGLERS):
+    if cause in (Cause.GIL, Cause.STRAGGLERS, Cause.SAMPLER):
         seens = [facts(WITH, 0.1, model_s, 0.2)]  # only known from a look inside
     else:
         seens = [facts(WITH, 0.1, model_s, 0.2), Facts(MAP, pace(0.1), model_s, together=pace(0.2))]
@@ -254,8 +253,9 @@ def test_every_cause_has_words_for_every_kind_of_facts(cause: Cause, model_s: fl
 def test_doubts_are_told_with_the_numbers() -> None:
     quiet = facts(WITH, 0.1)
     assert "beware" not in dict(numbers(quiet))
-    assert "2.5 times its time" in dict(numbers(replace(quiet, crowding=2.5)))["beware"]
-    disk = replace(quiet, given=replace(WITH, same_order=True), inside=sample(0.01, read_bytes=5e4))
+    assert "1.5 times its time" in dict(numbers(replace(quiet, crowding=1.5)))["beware"]
+    assert "crowded: computing takes 2.5 times" in dict(numbers(replace(quiet, crowding=2.5)))["beware"]
+    disk = replace(quiet, rereads=True, inside=sample(0.01, read_bytes=5e4))
     assert "page cache" in dict(numbers(disk))["beware"]
     blind = replace(quiet, inside=Inside(trouble="KeyError at data.py:3 in __getitem__: 7"))
     assert dict(numbers(blind))["could not be looked into"].startswith("KeyError at data.py:3")

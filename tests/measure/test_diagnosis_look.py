@@ -184,14 +184,47 @@ def test_reading_is_not_told_where_the_system_does_not(monkeypatch: pytest.Monke
     assert cost.read_bytes == 0.0
 
 
-def test_copies_inside_a_step_are_counted_only_if_the_device_changes() -> None:
-    tensor = torch.zeros(1000)
-    with Copies() as staying:
-        tensor.to(torch.float64).cpu()
-    with Copies() as moving:
-        tensor.to("meta")
-    assert staying.seconds == 0.0
-    assert moving.seconds > 0.0
+BYTES = torch.zeros(4, 3, 8, dtype=torch.uint8)
+STATIC = torch.zeros(4, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("step", "calls"),
+    [
+        (lambda batch: batch.to("meta"), [".to"]),
+        (lambda batch: batch.to("cpu", torch.float32), [".to"]),
+        (lambda batch: batch.float(), [".float"]),
+        (lambda batch: batch.permute(2, 0, 1).contiguous(), [".contiguous"]),
+        (lambda batch: batch[1:].type(torch.int32), [".type"]),
+        (lambda batch: STATIC.copy_(batch), [".copy_"]),
+        (lambda batch: torch.empty(4, 3, 8).copy_(batch, non_blocking=True), [".copy_"]),
+        (lambda batch: batch.clone().double(), [".clone", ".double"]),
+        (lambda batch: torch.stack([batch, batch]), ["torch.stack"]),
+        (lambda batch: torch.tensor([[1, 2], [3, 4]]), ["torch.tensor"]),
+    ],
+)
+def test_a_step_that_moves_or_converts_the_bytes_of_its_batch_copies(step: Any, calls: list[str]) -> None:
+    with Copies() as copies:
+        step(BYTES)
+    assert list(copies.by_name) == calls
+    assert copies.seconds > 0.0
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda batch: batch.to("cpu").contiguous().cpu(),  # there already
+        lambda batch: (batch + 1).float(),  # computed
+        lambda batch: (batch * 2).sum().cpu().item(),
+        lambda batch: batch.reshape(-1).view(-1)[:3],
+        lambda batch: STATIC.copy_(torch.relu(STATIC)),
+        lambda batch: torch.nn.Linear(8, 2).weight.double(),  # a parameter
+    ],
+)
+def test_what_a_step_does_with_what_it_computed_is_no_copying(step: Any) -> None:
+    with Copies() as copies:
+        step(BYTES)
+    assert copies.by_name == {}
 
 
 def test_a_batch_moves_with_all_its_parts() -> None:

@@ -29,7 +29,7 @@ def diagnose(
     device: Annotated[
         str | None, typer.Option(help="Bring batches there before each step, and time that apart; such as cuda.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to measure, about.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure, at most.")] = 30.0,
     out: Annotated[Path | None, typer.Option(help="Save everything that was found, as JSON.")] = None,
 ) -> None:
     """Say where a training loop's time goes, and which arguments of its loader to change."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from stoker.errors import StokerError
@@ -22,7 +23,8 @@ from stoker.measure.settings import GIVEN, STOKER, TORCH
 
 _ALWAYS = ("collate_fn", "pin_memory", "pin_memory_device", "worker_init_fn", "generator", "in_order")
 _WITH_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
-_STOKER_ONLY = ("seed", "reseed", "snapshot_every_n_steps", "on_error")
+_STOKER_ONLY = ("seed", "reseed", "snapshot_every_n_steps", "on_error", "device")
+_KEYS = ("batch_size", "drop_last", "sampler", "batch_sampler", "order", "shard", "uneven")
 
 
 class RebuildError(StokerError, ValueError):
@@ -43,17 +45,14 @@ def kind_of(loader: Any) -> str:
     return STOKER if home is StokerLoader else TORCH
 
 
-def rebuild(loader: Any, kind: str | None = None, **changes: Any) -> Any:
+def rebuild(loader: Any, kind: str | None = None, *, keys: Mapping[str, Any] | None = None, **changes: Any) -> Any:
     """The loader with these arguments changed, as torch's or Stoker's (`kind`; its own if not given).
 
-    Arguments that mean nothing without worker processes are dropped when the changes leave none.
+    Arguments that mean nothing without worker processes are dropped when the changes leave none. `keys` are arguments
+    in place of all that say which samples make a batch.
     """
     kind = kind or kind_of(loader)
-    arguments = arguments_of(loader, kind)
-    if "batch_sampler" in arguments and {"batch_size", "drop_last"} & changes.keys():
-        raise RebuildError("this loader's batches are made by its batch_sampler: change batch_size there")
-    arguments |= changes
-    _settle_workers(arguments, changes, kind)
+    arguments = changed_arguments(loader, kind, changes, keys)
     if kind == STOKER:
         from stoker.loader import DataLoader as StokerLoader
 
@@ -61,6 +60,20 @@ def rebuild(loader: Any, kind: str | None = None, **changes: Any) -> Any:
     from torch.utils.data import DataLoader as TorchLoader
 
     return TorchLoader(arguments.pop("dataset"), **arguments)
+
+
+def changed_arguments(
+    loader: Any, kind: str, changes: Mapping[str, Any], keys: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The keyword arguments, `dataset` among them, of the call that `rebuild` makes."""
+    arguments = arguments_of(loader, kind)
+    if keys is not None:
+        arguments = {name: value for name, value in arguments.items() if name not in _KEYS} | dict(keys)
+    if "batch_sampler" in arguments and {"batch_size", "drop_last"} & changes.keys():
+        raise RebuildError("this loader's batches are made by its batch_sampler: change batch_size there")
+    arguments |= changes
+    _settle_workers(arguments, dict(changes), kind)
+    return arguments
 
 
 def arguments_of(loader: Any, kind: str | None = None) -> dict[str, Any]:

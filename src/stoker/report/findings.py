@@ -24,7 +24,8 @@ def print_findings(found: Diagnosis, console: Console) -> None:
     if found.tried:
         console.print(_trials(found))
     for line in closing(found):
-        console.print(Text(line))
+        # A call that is to be pasted has no line breaks of ours.
+        console.print(Text(line), soft_wrap=True)
 
 
 def closing(found: Diagnosis) -> list[str]:
@@ -33,6 +34,10 @@ def closing(found: Diagnosis) -> list[str]:
     if found.changes:
         best = found.changes[0]
         lines.append(f"Change: {best.change} – expect {_times(best.promise)} as fast.")
+        if best.call:
+            lines.append(f"    loader = {best.call}")
+    elif found.withheld:
+        lines.append(f"No change is promised anything: {found.withheld}.")
     elif found.tried:
         lines.append(f"No change that was tried makes it {_times(WORTH_IT)} as fast.")
     return lines + ([found.advice] if found.advice else [])
@@ -52,7 +57,8 @@ def _trials(found: Diagnosis) -> Table:
     table.add_column("expect", justify="right", no_wrap=True)
     table.add_column("rounds", overflow="fold")
     ranked = sorted(found.tried, key=lambda tried: -tried.promise)
-    _fill(table, [[str(tried.change), _expected(tried), _rounds(tried)] for tried in ranked])
+    expected = ["withheld" if found.withheld else _expected(tried) for tried in ranked]
+    _fill(table, [[str(tried.change), text, _rounds(tried)] for tried, text in zip(ranked, expected, strict=True)])
     return table
 
 

@@ -2,7 +2,10 @@
 
     rig        a loader, a step, a device                                              what is diagnosed
     measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs  (pace, cost)
-    inside     one sample, collating, handing over, seen from another process          costs              (aside)
+    ground     every pass over samples that no other has read                          fair ones
+    bound      a deadline that every stage keeps to
+    crowd      whether other programs need the machine                                 doubts
+    inside     one sample, drawing, collating, handing over, from another process      costs              (aside)
     suspects   changes worth a trial                                                   questions          (parts)
     trials     each change, taking turns with the loader as it is                      answers
     judge      one cause, a pure function of facts and trials                          the answer
@@ -14,15 +17,21 @@ lesser of its rounds. The loader is iterated and the step is called as in traini
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from stoker.measure.diagnosis.bound import Deadline, briefly
 from stoker.measure.diagnosis.facts import Cause, Change, Diagnosis, Tried, diagnosis_from_json
+from stoker.measure.diagnosis.ground import Ground
 from stoker.measure.diagnosis.judge import judge
 from stoker.measure.diagnosis.measuring import Tell, measure_facts
 from stoker.measure.diagnosis.rig import DiagnosisError, Step, rig_of
-from stoker.measure.diagnosis.trials import quietly, try_all
+from stoker.measure.diagnosis.trials import try_all
 
 __all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "Tried", "diagnose", "diagnosis_from_json"]
+
+
+_LEAST_S = 3.0  # in less time there is nothing to be seen
 
 
 def diagnose(
@@ -33,21 +42,19 @@ def diagnose(
     seconds: float = 30.0,
     tell: Tell = lambda text: None,
 ) -> Diagnosis:
-    """Measure where the time goes, for about so many seconds.
+    """Measure where the time goes, for so many seconds at most (three at least); only a step under way is waited for.
 
     step     what the model does with a batch: a function, or the seconds it would take; None: no model
     device   batches are brought there before each step, which is timed apart; None: the step does that itself
     tell     is told what is being measured, as it goes along
     """
-    from stoker.measure.diagnosis.words import (
-        ADVICE,
-        numbers,
-        verdict,
-    )  # imports torch, as whoever has a loader has done
+    from stoker.measure.diagnosis.words import advice, numbers, verdict  # imports torch, as whoever has a loader did
 
     rig = rig_of(loader, step, device)
-    with quietly():
-        facts = measure_facts(rig, 0.4 * seconds, tell)
-        tried = try_all(rig, facts, 0.6 * seconds, tell)
+    deadline, ground = Deadline(max(seconds, _LEAST_S)), Ground(loader, rig.given)
+    with briefly():
+        facts = measure_facts(rig, ground, deadline, tell)
+        tried = try_all(rig, facts, ground, deadline, tell)
+    facts = replace(facts, rereads=ground.rereads)
     cause = judge(facts, tried)
-    return Diagnosis(cause, verdict(facts, cause), facts, tried, numbers(facts), ADVICE[cause])
+    return Diagnosis(cause, verdict(facts, cause), facts, tried, numbers(facts), advice(facts, cause, tried))

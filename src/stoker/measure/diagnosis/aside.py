@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -21,13 +22,18 @@ from stoker.measure.runs import Failure
 from stoker.measure.watch import Watch
 
 T = TypeVar("T")
-_GRACE_S = 10.0
+_GRACE_S = 2.0
 
 
 def aside(function: Callable[[], T], timeout_s: float) -> T | Failure:
     """What the function gives, or why it gave nothing; its result travels by pickle."""
+    return aside_noting(lambda _note: function(), timeout_s)
+
+
+def aside_noting(function: Callable[[Callable[[T], None]], T], timeout_s: float) -> T | Failure:
+    """The same for a function that may note what it has so far: that counts if it is not finished in time."""
     if not hasattr(os, "fork"):
-        return _attempt(function)
+        return _attempt(lambda: function(lambda found: None))
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(function, theirs), name="stoker-look")
@@ -37,9 +43,10 @@ def aside(function: Callable[[], T], timeout_s: float) -> T | Failure:
     theirs.close()
     assert process.pid is not None
     watch = Watch(process.pid)
+    until_s = time.monotonic() + timeout_s
     try:
         found: T | Failure = _result(ours, timeout_s)
-        if not isinstance(found, Failure):
+        if not isinstance(found, Failure) and time.monotonic() < until_s:
             process.join(_GRACE_S)  # let it go by itself: its loader's workers may hold what others wait for
         return found
     finally:
@@ -50,20 +57,26 @@ def aside(function: Callable[[], T], timeout_s: float) -> T | Failure:
 
 
 def _result(pipe: Connection, timeout_s: float) -> Any:
-    if not pipe.poll(timeout_s):
-        return Failure("TooLong", f"not finished after {timeout_s:g} s")
-    try:
-        return pipe.recv()
-    except EOFError:
-        return Failure("Ended", "the process that looked ended without a word")
+    until_s = time.monotonic() + timeout_s
+    noted: Any = None
+    while pipe.poll(max(0.0, until_s - time.monotonic())):
+        try:
+            is_last, found = pipe.recv()
+        except EOFError:
+            return noted if noted is not None else Failure("Ended", "the process that looked ended without a word")
+        if is_last:
+            # What raised in the end does not undo what was seen before.
+            return noted if noted is not None and isinstance(found, Failure) else found
+        noted = found
+    return noted if noted is not None else Failure("TooLong", f"not finished after {timeout_s:.3g} s")
 
 
-def _main(function: Callable[[], Any], pipe: Connection) -> None:
+def _main(function: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
     if "torch" in sys.modules:
         import torch
 
         torch.set_num_threads(1)  # as in a worker; after a fork torch's pool of threads is not to be trusted
-    pipe.send(_attempt(function))
+    pipe.send((True, _attempt(lambda: function(lambda found: pipe.send((False, found))))))
 
 
 def _attempt(function: Callable[[], T]) -> T | Failure:

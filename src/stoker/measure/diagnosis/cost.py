@@ -11,7 +11,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +28,12 @@ class Cost:
     queued_s: float = 0.0  # ready to run, without a core
     waiting_s: float = 0.0
     read_bytes: float = 0.0  # from a disk, by the whole process
+
+    def divided(self, samples: int) -> Cost:
+        """The cost of one of so many that were had together."""
+        if samples <= 1:
+            return self
+        return Cost(*(getattr(self, field.name) / samples for field in fields(self)))
 
     @property
     def own_s(self) -> float:

@@ -22,8 +22,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stoker.contracts import Workers
+from stoker.measure.calls import workers_call
 from stoker.measure.settings import STOKER
 from stoker.measure.statistics import median
+
+STRAGGLING = 0.2
+"""Slow samples that take less of the time of all are not what holds a loader up: a guess."""
+
+CROWDED = 2.0
+"""Where computing takes so many times its own time because of other programs, no measurement promises anything."""
+
+LOADED = 3.0
+"""Likewise for the load average over the number of cores."""
+
+TAKEN = 0.9
+"""Likewise for the share of the cores that other programs use."""
 
 WORTH_IT = 1.15
 """A change is proposed when every round of its trial was at least this much faster: less is lost among hiccups."""
@@ -44,6 +57,8 @@ class Cause(enum.Enum):
     EPOCH_START = "the start of an epoch"
     PREFETCH = "too little prefetched"
     STRAGGLERS = "slow samples among quick ones"
+    SAMPLER = "drawing indices"
+    ONE_STREAM = "a stream that is not split over its workers"
 
 
 @dataclass(frozen=True)
@@ -96,6 +111,16 @@ class Pace:
     epoch_s: float | None = None  # a whole epoch, where one was timed
     epoch_batches: int = 0
     busy_cores: float = 0.0  # processor seconds a second, over all processes
+    start_known: bool = True  # False: `first_s` is a later step's, since no start like a training's was timed
+    round: int = 1  # batches that may arrive at once: only such rounds can be compared
+    middle_s: float = 0.0  # what a round takes in the middle …
+    longest_s: float = 0.0  # … and at most
+    took_s: float = 0.0  # the passes with all that belongs to them, letting go included
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether few rounds of batches take much longer than the others, and most of the time with it."""
+        return self.longest_s > 5.0 * self.middle_s > 0.0 and self.step_s * self.round > 1.4 * self.middle_s
 
     def epoch(self, batches: int | None) -> float:
         """Seconds of an epoch; of one that is endless, of a thousand steps without the start."""
@@ -125,6 +150,10 @@ class Sample:
     longest_s: float
     size_bytes: int
     read_bytes: float  # from a disk, not from the page cache; 0 where the system does not say
+    slow: int = 0  # how many took more than four times the middle
+    slow_share: float = 0.0  # of the time of all of them
+    once_s: float = 0.0  # the samples of the look, in the middle
+    again_s: float | None = None  # the same ones a second time; None: not tried
 
     @property
     def waiting_s(self) -> float:
@@ -139,6 +168,17 @@ class Sample:
         """Whether few samples take most of the time."""
         return self.longest_s > 4.0 * max(self.median_s, 1e-9) and self.longest_s > 2.0 * self.seconds
 
+    @property
+    def has_stragglers(self) -> bool:
+        """Whether few samples are far slower than the others, and weigh something."""
+        few = 0 < self.slow <= max(1, self.count // 5)
+        return few and self.longest_s > max(8.0 * self.median_s, 2e-3) and self.slow_share > STRAGGLING
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether a sample is much quicker the second time: somebody caches it, the system or the dataset."""
+        return self.again_s is not None and self.again_s < 0.6 * self.once_s and self.once_s > 2e-4
+
 
 @dataclass(frozen=True)
 class Inside:
@@ -148,6 +188,9 @@ class Inside:
     collate_s: float | None = None  # the collate_fn on one batch's samples, in the training process
     handed_s: float | None = None  # a step of the same loader over samples that lie in memory already
     default_collate_fits: bool = False  # torch's default_collate makes the same batch as the loader's own
+    drawn_s: float = 0.0  # drawing one batch's indices, in the training process
+    order_s: float = 0.0  # the first of an epoch, which may compute the whole order
+    streams: str = ""  # of an iterable dataset with two workers or more: same, one, split; empty: not known
     trouble: str = ""
 
 
@@ -162,6 +205,23 @@ class Facts:
     together: Pace | None = None
     inside: Inside | None = None
     crowding: float = 1.0  # how many times its own time computing took, because of other programs
+    load: float = 0.0  # the load average over the number of cores, before anything was measured
+    taken: float = 0.0  # the share of the cores that other programs used then
+    copies: tuple[tuple[str, float], ...] = ()  # what the step itself copies and converts with: seconds a step
+    rereads: bool = False  # passes had to read samples again that earlier ones had read
+    hurried: str = ""  # what there was no time for
+    swapped_bytes: int = 0  # that the machine has moved to and from its swap meanwhile
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether other programs need so much of the machine that nothing can be promised."""
+        return self.crowding >= CROWDED or self.load >= LOADED or self.taken >= TAKEN
+
+    @property
+    def is_warmed(self) -> bool:
+        """Whether trials met samples that were quick only because they had been read before."""
+        sample = self.inside.sample if self.inside is not None else None
+        return self.rereads and sample is not None and sample.is_remembered
 
     @property
     def whole(self) -> Pace:
@@ -197,6 +257,7 @@ class Tried:
     before_s: tuple[float, ...] = ()
     after_s: tuple[float, ...] = ()
     failure: str = ""
+    call: str = ""  # the whole call, to be pasted
 
     @property
     def gains(self) -> list[float]:
@@ -227,9 +288,21 @@ class Diagnosis:
 
     @property
     def changes(self) -> list[Tried]:
-        """The changes worth making, the best first; each alone, not on top of another."""
+        """The changes worth making, the best first; each alone, not on top of another.
+
+        None where nothing can be promised: on a crowded machine, or from samples that were read before.
+        """
+        if self.withheld:
+            return []
         worth = [tried for tried in self.tried if tried.promise >= WORTH_IT]
         return sorted(worth, key=lambda tried: -tried.promise)
+
+    @property
+    def withheld(self) -> str:
+        """Why nothing is promised; empty if something may be."""
+        if self.facts.is_crowded:
+            return "this machine is crowded"
+        return "samples had to be read again, and come quicker then" if self.facts.is_warmed else ""
 
     def to_json(self) -> str:
         """Everything, as a file holds it."""
@@ -256,7 +329,8 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
     if inside is not None:
         inside = Inside(**{**inside, "sample": _maybe(Sample, inside["sample"])})
     parts = {"given": Given(**fields["given"]), "alone": Pace(**fields["alone"]), "inside": inside}
-    return Facts(**{**fields, **parts, "together": _maybe(Pace, fields["together"])})
+    copies = tuple((name, seconds) for name, seconds in fields.get("copies", ()))
+    return Facts(**{**fields, **parts, "together": _maybe(Pace, fields["together"]), "copies": copies})
 
 
 def _tried_from(fields: Mapping[str, Any]) -> Tried:
@@ -264,7 +338,8 @@ def _tried_from(fields: Mapping[str, Any]) -> Tried:
     if isinstance(arguments.get("workers"), dict):
         arguments["workers"] = Workers(**arguments["workers"])
     rounds = {name: tuple(fields[name]) for name in ("before_s", "after_s")}
-    return Tried(Change(arguments, fields["change"]["kind"]), **rounds, failure=fields["failure"])
+    texts: dict[str, Any] = {name: fields.get(name, "") for name in ("failure", "call")}
+    return Tried(Change(arguments, fields["change"]["kind"]), **{**rounds, **texts})
 
 
 def _maybe(kind: Any, fields: Any) -> Any:
@@ -272,8 +347,4 @@ def _maybe(kind: Any, fields: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if not isinstance(value, Workers):
-        return repr(value)
-    usual = asdict(Workers())
-    words = ", ".join(f"{name}={given!r}" for name, given in asdict(value).items() if given != usual[name])
-    return f"stoker.Workers({words})"
+    return workers_call(value) if isinstance(value, Workers) else repr(value)

@@ -5,8 +5,10 @@
     the copy explains most of its waiting              copying to the device
     the first batch explains it                        the start of an epoch
     the loader keeps up, yet the model waits           too few workers, if nobody loads meanwhile; else too little ahead
-    hands stood idle                                   slow samples among quick ones, or too many workers
-    the largest part of a batch                        storage, decoding, the GIL, collating, moving
+    loading, by one of several workers of a stream     a stream that is not split
+    few samples are far slower than the middle         slow samples among quick ones
+    hands stood idle                                   slow batches among quick ones, or too many workers
+    the largest part of a batch                        drawing indices, storage, decoding, the GIL, collating, moving
       computing, on fewer processes than cores         too few workers
 
 "The loader keeps up" is the rule: it is not the bottleneck when it gives, without a model, at least as many samples a
@@ -28,6 +30,14 @@ _FREE = 1.1  # an epoch that takes so much longer than its model is not called h
 _MOSTLY = 0.5
 _SLOWED = 1.3
 _FELT = 0.2  # a slow sample that takes less of a batch's time holds nobody up: a guess
+_LOADING = ("waiting", "computing")
+_PARTS = {
+    "drawing": Cause.SAMPLER,
+    "waiting": Cause.STORAGE,
+    "collating": Cause.COLLATING,
+    "moving": Cause.MOVING,
+}
+_FAR = 8.0  # times what the samples of a round explain: batches may also come in larger bursts than was thought
 _BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes rather than waits: a guess
 
 
@@ -115,19 +125,46 @@ def _inside_the_loader(facts: Facts, tried: Sequence[Tried]) -> Cause:
     assert facts.inside is not None
     assert facts.inside.sample is not None
     sample, fewer = facts.inside.sample, _fewer(tried, given)
-    if parts.rest_s > _MOSTLY * facts.alone.step_s and given.hands > 1:
-        idle = _idle_hands(facts, sample, fewer)
+    if not facts.alone.batches and given.processes and parts.rest_s > _MOSTLY * facts.alone.step_s:
+        return Cause.EPOCH_START  # no batch came in time, and samples do not explain it: nobody has begun yet
+    if _is_one_stream(facts) and parts.leading in _LOADING:
+        return Cause.ONE_STREAM
+    felt = sample.longest_s > _FELT * facts.alone.step_s
+    if sample.has_stragglers and felt and parts.leading in _LOADING:
+        return Cause.STRAGGLERS
+    if _has_slow_batches(facts, parts):
+        return Cause.STRAGGLERS if fewer is None or fewer < WORTH_IT else Cause.TOO_MANY_WORKERS
+    if parts.rest_s > _MOSTLY * facts.alone.step_s:
+        if _threads_hold_the_gil(facts) and parts.leading == "computing":
+            return Cause.GIL
+        idle = _idle_hands(facts, sample.is_uneven and felt, fewer)
         if idle is not None:
             return idle
+        if facts.inside.handed_s is None and given.processes:
+            return Cause.MOVING  # it could not be measured apart, and nothing else explains it
     return _largest(parts, given, sample, fewer)
 
 
-def _idle_hands(facts: Facts, sample: Sample, fewer: float | None) -> Cause | None:
+def _idle_hands(facts: Facts, uneven: bool, fewer: float | None) -> Cause | None:
+    """What a batch takes beyond what was seen of its samples."""
     if fewer is not None and fewer >= WORTH_IT:
         return Cause.TOO_MANY_WORKERS
-    if sample.is_uneven and sample.longest_s > _FELT * facts.alone.step_s:
+    if uneven and facts.given.hands > 1:
         return Cause.STRAGGLERS
-    return Cause.TOO_MANY_WORKERS if fewer is None else None
+    return Cause.TOO_MANY_WORKERS if fewer is None and facts.given.hands > 1 else None
+
+
+def _has_slow_batches(facts: Facts, parts: Parts) -> bool:
+    """Whether few rounds of batches took far longer than samples explain: slow ones that the look did not meet."""
+    alone = facts.alone
+    explained_s = alone.round * (alone.step_s - parts.rest_s)
+    return alone.is_uneven and parts.rest_s > _FELT * alone.step_s and alone.longest_s > _FAR * explained_s
+
+
+def _is_one_stream(facts: Facts) -> bool:
+    """Whether several workers read the same stream, or one of them all of it."""
+    inside = facts.inside
+    return facts.given.processes > 1 and inside is not None and inside.streams in ("same", "one")
 
 
 def without_crowd(facts: Facts) -> Cause:
@@ -140,7 +177,7 @@ def without_crowd(facts: Facts) -> Cause:
 
 def _largest(parts: Parts, given: Given, sample: Sample, fewer: float | None) -> Cause:
     if parts.leading != "computing":
-        return {"waiting": Cause.STORAGE, "collating": Cause.COLLATING, "moving": Cause.MOVING}[parts.leading]
+        return _PARTS[parts.leading]
     if given.lanes > 1 and sample.gil_held > _MOSTLY and given.processes < given.cores:
         return Cause.GIL
     if given.hands < given.cores:

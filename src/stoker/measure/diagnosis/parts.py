@@ -6,7 +6,9 @@ GIL go). Collating and moving are measured together, with the workers as they ar
 own, collating in a worker is a way of moving. What then lies between the sum and what a batch really took is `rest`:
 hands that stood idle, or were in each other's way.
 
-    batch  ├─ waiting ─┼─ computing ─┼─ collating ─┼─ moving ─┼─ rest ─┤
+Drawing the indices is the training process's own work, shared by nobody.
+
+    batch  ├─ drawing ─┼─ waiting ─┼─ computing ─┼─ collating ─┼─ moving ─┼─ rest ─┤
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ class Parts:
     collating_s: float
     moving_s: float
     rest_s: float
+    drawing_s: float = 0.0
 
     @property
     def leading(self) -> str:
-        """The largest part beside the rest: waiting, computing, collating or moving."""
+        """The largest part beside the rest: drawing, waiting, computing, collating or moving."""
         named = {
+            "drawing": self.drawing_s,
             "waiting": self.waiting_s,
             "computing": self.computing_s,
             "collating": self.collating_s,
@@ -47,8 +51,9 @@ def parts_of(facts: Facts) -> Parts | None:
     collating_s, moving_s = _after_loading(facts)
     waiting_s = rows * sample.waiting_s / given.hands
     computing_s = rows * sample.computing_s / computers(given, sample)
-    rest_s = facts.alone.step_s - waiting_s - computing_s - collating_s - moving_s
-    return Parts(waiting_s, computing_s, collating_s, moving_s, max(0.0, rest_s))
+    drawing_s = inside.drawn_s
+    rest_s = facts.alone.step_s - waiting_s - computing_s - collating_s - moving_s - drawing_s
+    return Parts(waiting_s, computing_s, collating_s, moving_s, max(0.0, rest_s), drawing_s)
 
 
 def computers(given: Given, sample: Sample) -> float:

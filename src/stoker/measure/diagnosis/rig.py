@@ -34,9 +34,14 @@ class Rig:
         assert self.step is not None
         self.step(self.move(batch) if self.move is not None else batch)
 
+    @property
+    def as_in_training(self) -> Step | None:
+        """What is done with a batch that was loaded; None: nothing."""
+        return self.model if self.step is not None else None
+
     def pace(self, loader: Any, given: Given, seconds: float) -> Pace:
         """A pass as in training."""
-        return pace_of(loader, given, seconds, self.model if self.step is not None else None)
+        return pace_of(loader, given, seconds, self.as_in_training)
 
 
 def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) -> Rig:
@@ -49,9 +54,9 @@ def given_of(loader: Any) -> Given:
     from stoker.loader.probe import cores
 
     kind = kind_of(loader)
-    if kind == GIVEN:
+    if kind == GIVEN or (kind == STOKER and loader._planned is not None):
         _check_iterable(loader)
-        return Given(kind, "hidden", cores(), _length(loader), processes=_processes(loader))
+        return Given(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
     workers = loader._asked.workers if kind == STOKER else None
     return Given(
         kind=kind,

@@ -3,7 +3,8 @@
 Every cause has its usual cures. The list is short, since each trial takes time from the others; a trial decides, never
 this list, which only says what is asked. Changes that would change which samples a training sees are left out however
 fast they may be: a larger batch, or more workers for an IterableDataset, whose author alone knows how it is split over
-workers. One worker instead of none is always the same data.
+workers. One worker instead of none is always the same data. Nor is anybody told to start more processes than there are
+cores, of which torch warns at every start: more waiting at a time is what lanes are for.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def _storage(facts: Facts) -> Iterator[Change]:
     given = facts.given
     for lanes in _LANES:
         if lanes > given.lanes:
-            yield _stoker(given, Workers(processes=max(1, given.processes), lanes=lanes))
-    if given.processes < _MANY_WORKERS:
-        yield _with(given, _MANY_WORKERS)
+            yield _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=lanes))
+    if given.processes < min(_MANY_WORKERS, given.cores):
+        yield _with(given, min(_MANY_WORKERS, given.cores))
     if given.processes == 0:
         yield _stoker(given, Workers(processes=0, lanes=_LANES[0]))
         yield _with(given, 1)
@@ -105,10 +106,18 @@ def _stragglers(facts: Facts) -> Iterator[Change]:
     yield from _rows(given)
     parts = parts_of(facts)
     if parts is not None and parts.leading == "waiting":
-        yield _stoker(given, Workers(processes=max(1, given.processes), lanes=_LANES[0]))
+        yield _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=_LANES[0]))
+    if given.processes > 0:
+        yield Change({"prefetch_factor": 4 * max(2, given.prefetch or 2)})
     if given.processes > 2:
         yield _with(given, given.processes // 2)
+    if given.processes == 0:
+        yield _with(given, _all_cores(given))
     yield from _move(given)
+
+
+def _as_it_was(facts: Facts) -> Iterator[Change]:
+    return _move(facts.given)
 
 
 def _collating(facts: Facts) -> Iterator[Change]:
@@ -171,6 +180,8 @@ _CURES: dict[Cause, Callable[[Facts], Iterator[Change]]] = {
     Cause.EPOCH_START: _start,
     Cause.PREFETCH: _prefetch,
     Cause.STRAGGLERS: _stragglers,
+    Cause.SAMPLER: _nothing,  # whoever draws, the indices are the same: only the sampler can be changed
+    Cause.ONE_STREAM: _as_it_was,
 }
 
 
@@ -183,7 +194,14 @@ def _move(given: Given) -> Iterator[Change]:
 def _rows(given: Given) -> Iterator[Change]:
     """Whoever is free takes the next rows."""
     if given.dataset in ("map", "awaited") and not given.own_collate and not given.shares_rows:
-        yield _stoker(given, Workers(processes=given.processes, lanes=given.lanes, share="rows"))
+        processes = max(1, _fitting(given))
+        lanes = -(-max(1, given.processes) * given.lanes // processes)  # as many hands as there were
+        yield _stoker(given, Workers(processes=processes, lanes=lanes, share="rows"))
+
+
+def _fitting(given: Given) -> int:
+    """The processes there are, as far as there are cores for them."""
+    return min(given.processes, given.cores)
 
 
 def _all_cores(given: Given) -> int:

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from stoker.loader.stats import duration
-from stoker.measure.diagnosis.facts import Cause, Facts, Given, Pace, Sample
+from stoker.measure.diagnosis.facts import CROWDED, LOADED, TAKEN, Cause, Facts, Given, Pace, Sample, Tried
 from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s, slows_the_model
 from stoker.measure.diagnosis.parts import parts_of
+from stoker.measure.diagnosis.streams import HOW_TO_SPLIT, SAME, SPLIT
+from stoker.measure.diagnosis.suspects import suspects
 
 _CROWDED = 1.3
+_SWAPPED_BYTES = 20e6  # less is what any machine does now and then: a guess
 
 
 def verdict(facts: Facts, cause: Cause) -> str:
-    """The verdict, as one sentence."""
-    return f"{_head(facts)} {cause.value}; {_BECAUSE[cause](facts)}."
+    """The verdict, as one sentence; before it, what makes it doubtful."""
+    doubts = "".join(f"{doubt} " for doubt in first_of_all(facts))
+    return f"{doubts}{_head(facts)} {cause.value}; {_BECAUSE[cause](facts)}."
+
+
+def first_of_all(facts: Facts) -> Iterator[str]:
+    """What is to be known before anything else: why numbers are worth little, or that the data is wrong."""
+    if facts.is_crowded:
+        yield f"This machine is crowded ({', '.join(_crowd(facts))}), so nothing is promised: measure when it is quiet."
+    if facts.is_warmed:
+        yield (
+            "Samples were read again in some passes, and are quicker the second time, so no change is promised "
+            "anything: give a larger dataset, or fewer --seconds."
+        )
+    if facts.inside is not None and facts.given.processes > 1 and facts.inside.streams == SAME:
+        yield (
+            f"Every one of the {facts.given.processes} workers reads the whole stream, so that each sample comes "
+            f"{facts.given.processes} times in an epoch."
+        )
+
+
+def _crowd(facts: Facts) -> Iterator[str]:
+    if facts.load >= LOADED:
+        yield f"its load average is {facts.load:.1f} times its cores"
+    if facts.taken >= TAKEN:
+        yield f"other programs use {facts.taken:.0%} of its cores"
+    if facts.crowding >= CROWDED:
+        yield f"computing takes {facts.crowding:.1f} times its time"
 
 
 def _head(facts: Facts) -> str:
     alone, whole = _steady(facts.alone), _speed(facts, facts.whole)
+    if not facts.alone.batches:
+        return f"The loader gave no batch within {duration(facts.alone.step_s)}, and what holds it up is"
     if facts.model_s is None:
         return f"The loader gives {_speed(facts, facts.alone)} samples/s, and what holds it up is"
     model = f"{facts.alone.rows / facts.model_s:,.0f}" if facts.model_s else "any number of"
@@ -93,7 +124,27 @@ def _moving(facts: Facts) -> str:
 
 
 def _copying(facts: Facts) -> str:
+    own_s = sum(seconds for _, seconds in facts.copies)
+    if own_s > 0.5 * facts.copy_s:
+        calls = ", ".join(name for name, seconds in facts.copies if seconds > 0.1 * own_s)
+        return f"the step copies and converts its batch for {duration(own_s)} ({calls}) before it computes with it"
     return f"a batch takes {duration(facts.copy_s)} to the device, and the model waits for it"
+
+
+def _sampler(facts: Facts) -> str:
+    assert facts.inside is not None
+    drawn_s, rows = facts.inside.drawn_s, facts.alone.rows
+    return (
+        f"the sampler takes {duration(drawn_s)} to draw the indices of a batch ({duration(drawn_s / max(1.0, rows))} a "
+        "sample), in the training process, whatever workers do"
+    )
+
+
+def _one_stream(facts: Facts) -> str:
+    inside, given = facts.inside, facts.given
+    if inside is not None and inside.streams == SAME:
+        return f"each of the {given.processes} workers reads all of it, which takes as long as one alone"
+    return f"one of the {given.processes} workers gives all the samples, and the others none"
 
 
 def _too_few(facts: Facts) -> str:
@@ -119,9 +170,17 @@ def _company(facts: Facts) -> str:
 
 def _start(facts: Facts) -> str:
     whole, given = facts.whole, facts.given
+    if not whole.batches:
+        return f"{_workers(given)} had not given a batch after that time, though samples are quick"
+    order_s = facts.inside.order_s if facts.inside is not None else 0.0
+    sampler = (
+        f", for {duration(order_s)} of which the sampler draws its first index"
+        if order_s > 0.3 * whole.start_s()
+        else ""
+    )
     return (
-        f"the first batch of an epoch takes {duration(whole.first_s)}, a later one {duration(whole.step_s)}, and an "
-        f"epoch has {given.batches or 'unknown'} batches"
+        f"the first batch of an epoch takes {duration(whole.first_s)}{sampler}, a later one {duration(whole.step_s)}, "
+        f"and an epoch has {given.batches or 'unknown'} batches"
     )
 
 
@@ -136,9 +195,17 @@ def _stragglers(facts: Facts) -> str:
     assert facts.inside is not None
     assert facts.inside.sample is not None
     sample = facts.inside.sample
+    if not (sample.has_stragglers or sample.is_uneven):
+        alone = facts.alone
+        several = "a batch takes" if alone.round == 1 else f"{alone.round} batches take"
+        return (
+            f"{several} {duration(alone.middle_s)} in the middle but up to {duration(alone.longest_s)}, while of "
+            f"{sample.count} samples that were looked at the slowest took {duration(sample.longest_s)}"
+        )
+    often = f" (one in {sample.count / sample.slow:.0f})" if sample.slow else ""
     return (
-        f"a sample takes {duration(sample.median_s)} in the middle but up to {duration(sample.longest_s)}, and whoever "
-        "has it holds the others up"
+        f"a sample takes {duration(sample.median_s)} in the middle but up to {duration(sample.longest_s)}{often}, and "
+        "whoever has it holds the others up"
     )
 
 
@@ -155,9 +222,39 @@ _BECAUSE: dict[Cause, Callable[[Facts], str]] = {
     Cause.EPOCH_START: _start,
     Cause.PREFETCH: _prefetch,
     Cause.STRAGGLERS: _stragglers,
+    Cause.SAMPLER: _sampler,
+    Cause.ONE_STREAM: _one_stream,
 }
 
 
+def advice(facts: Facts, cause: Cause, tried: Sequence[Tried] = ()) -> str:
+    """What helps beside keyword arguments."""
+    parts = [ADVICE[cause]]
+    if facts.given.dataset == "iterable" and cause in _BY_MORE_WORKERS:
+        inside = facts.inside
+        if inside is not None and inside.streams == SPLIT:
+            parts.append("The stream is split over workers already, so more of them may help: try num_workers.")
+        else:
+            parts.append(f"{HOW_TO_SPLIT}\nThen more workers read more at a time: give the loader num_workers.")
+    if cause is Cause.COPYING and not facts.given.can_pin:
+        parts = [_CONVERTING]
+    if cause is Cause.EPOCH_START and facts.inside is not None and facts.inside.order_s > 0.3 * facts.whole.start_s():
+        parts.append(
+            "The sampler computes its order when an epoch starts: compute it once, or while the last one runs."
+        )
+    if facts.hurried:
+        parts.append(f"There was little time ({facts.hurried}): more --seconds tell more.")
+    if not tried and is_held_up(facts) and suspects(facts):
+        names = "; ".join(str(change) for change in suspects(facts))
+        parts.append(f"There was no time to try what may help: {names}. Give more --seconds.")
+    return "\n".join(filter(None, parts))
+
+
+_BY_MORE_WORKERS = {Cause.STORAGE, Cause.DECODING, Cause.TOO_FEW_WORKERS, Cause.ONE_STREAM, Cause.GIL}
+_CONVERTING = (
+    "Beside settings: let the dataset or collate_fn give what the model takes (dtype, layout), so that workers convert "
+    "and not the step; fill a static buffer with fewer bytes (uint8), and convert them where the model computes."
+)
 ADVICE = {
     Cause.MODEL: "Leave the loader as it is: only a faster model would make training faster.",
     Cause.STORAGE: "Beside settings: fewer, larger files read in order, a local copy, or a cache.",
@@ -172,7 +269,13 @@ ADVICE = {
     "torch.set_num_threads it leaves some to them.",
     Cause.EPOCH_START: "Beside settings: open files and build indices once, not whenever a worker or an epoch starts.",
     Cause.PREFETCH: "Beside settings: spread what is slow over more samples.",
-    Cause.STRAGGLERS: "Beside settings: look at the slowest samples; are their files larger than the others?",
+    Cause.STRAGGLERS: "Beside settings: look at the slowest samples; are their files larger than the others? What "
+    'helps while they are there: workers=stoker.Workers(..., share="rows"), so that a slow sample idles nobody; a '
+    "larger prefetch_factor, to bridge them; in_order=False, where the order does not matter; and "
+    "stoker.Workers(sample_timeout_s=...) with on_error, to give up on samples that hang.",
+    Cause.SAMPLER: "Beside settings: draw the indices of an epoch at once (NumPy or torch, no Python loop an index), "
+    "or before training, and give the loader the finished list as sampler=; a batch_sampler likewise.",
+    Cause.ONE_STREAM: "",
 }
 
 
@@ -202,12 +305,21 @@ def _numbers(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.together is not None:
         lost = lost_s(facts) / max(1e-12, facts.together.epoch(facts.given.batches))
         yield "both together", f"{_pace(facts, facts.together)}; {lost:.0%} of the time the model has no batch"
-    yield "first batch of an epoch", duration(facts.whole.first_s)
+    if facts.whole.start_known:
+        yield "first batch of an epoch", duration(facts.whole.first_s)
+    else:
+        yield "first batch of an epoch", "not known: no second epoch was begun in the time"
+    for name, seconds in facts.copies:
+        yield f"{name} in the step", f"{duration(seconds)} a step"
     yield from _inside(facts)
+    if facts.hurried:
+        yield "out of time", facts.hurried
     yield from _doubts(facts)
 
 
 def _pace(facts: Facts, pace: Pace) -> str:
+    if not pace.batches:
+        return f"no batch within {duration(pace.step_s)}"
     steady, whole = _steady(pace), _speed(facts, pace)
     start = f"; {whole} with the start of the epoch" if pace.start_s() > 0.05 * pace.epoch(facts.given.batches) else ""
     return f"{steady} samples/s, {duration(pace.step_s)} a batch of {pace.rows:.0f}{start}"
@@ -218,6 +330,9 @@ def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
     if inside is None:
         return
     sample = inside.sample
+    if inside.drawn_s > 1e-4 or inside.order_s > 0.01:
+        first = f"; the first of an epoch {duration(inside.order_s)} more" if inside.order_s > 0.01 else ""
+        yield "drawing a batch's indices", duration(inside.drawn_s) + first
     if sample is not None:
         read = f", {sample.read_bytes / 1e3:,.0f} KB from a disk" if sample.read_bytes else ""
         yield (
@@ -231,9 +346,10 @@ def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "handing over a batch", f"{duration(inside.handed_s)}, samples lying in memory"
     parts = parts_of(facts)
     if parts is not None:
+        drawing = f"drawing {duration(parts.drawing_s)}, " if parts.drawing_s > 0.02 * facts.alone.step_s else ""
         yield (
             "a batch's time",
-            f"waiting {duration(parts.waiting_s)}, computing {duration(parts.computing_s)}, collating "
+            f"{drawing}waiting {duration(parts.waiting_s)}, computing {duration(parts.computing_s)}, collating "
             f"{duration(parts.collating_s)}, moving {duration(parts.moving_s)}, rest {duration(parts.rest_s)}",
         )
     if inside.trouble:
@@ -247,16 +363,31 @@ def _spread(sample: Sample) -> str:
 
 
 def _doubts(facts: Facts) -> Iterator[tuple[str, str]]:
-    if facts.crowding > _CROWDED:
+    if facts.is_crowded:
+        yield "beware", f"this machine is crowded: {', '.join(_crowd(facts))}"
+    elif facts.crowding > _CROWDED:
         yield (
             "beware",
             f"this machine is busy with other programs: computing takes {facts.crowding:.1f} times its time, so "
             "measure again when it is quiet",
         )
-    sample = facts.inside.sample if facts.inside is not None else None
-    if sample is not None and sample.read_bytes > 0 and facts.given.same_order:
+    if facts.swapped_bytes > _SWAPPED_BYTES:
         yield (
             "beware",
-            "samples come from a disk, in the same order in every pass, so later passes may find them in the page "
-            "cache; with shuffle=True, or a larger dataset, storage may be slower than here",
+            f"the machine moved {facts.swapped_bytes / 1e6:,.0f} MB to and from its swap meanwhile: memory is short, "
+            "so fewer workers, a smaller prefetch_factor or smaller batches may be quicker",
+        )
+    sample = facts.inside.sample if facts.inside is not None else None
+    if sample is not None and sample.is_remembered:
+        yield (
+            "beware",
+            f"a sample takes {duration(sample.median_s)} when it is read for the first time and "
+            f"{duration(sample.again_s or 0.0)} when it is read again; these numbers are of samples read for the first "
+            "time" + (", though some passes had to read again" if facts.rereads else ""),
+        )
+    elif sample is not None and sample.read_bytes > 0 and facts.rereads:
+        yield (
+            "beware",
+            "samples come from a disk, and some passes read what others had read, maybe from the page cache; with a "
+            "larger dataset storage may be slower than here",
         )
