@@ -268,6 +268,8 @@ class Job(Protocol):
 class Crew(Protocol):
     """Whoever runs a job: threads, or processes × lanes."""
 
+    is_at_rest: bool  # an exception out of `wait` came while nothing was under way between its hands
+
     def begin_epoch(self, note: EpochNote) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
 

@@ -113,23 +113,44 @@ class Signals(torch.utils.data.Dataset[int]):
 
 @pytest.mark.parametrize("workers", list(CREWS.values())[1:4], ids=list(CREWS)[1:4])
 @pytest.mark.usefixtures("alarm")
-def test_after_a_signal_handlers_exception_it_goes_on_raising_and_the_state_stays(workers: Workers) -> None:
+def test_after_a_signal_handlers_exception_the_pass_and_the_state_stand_where_they_stood(workers: Workers) -> None:
     gate, opened = os.pipe()
     loader = stoker.DataLoader(Signals(20, gate), 4, workers=workers)
     iterator: Any = iter(loader)
     taken: list[int] = []
     take_until(Alarm, iterator, taken)
+    other = stoker.DataLoader(Numbers(), 4)
+    other.load_state_dict(loader.state_dict())
+    assert taken + given(other) == list(range(64))
     os.write(opened, b".")
+    try:
+        assert taken + given(iterator) == list(range(64))
+    except PassInterrupted:  # the signal came while the pass was not at rest
+        with pytest.raises(PassInterrupted):
+            next(iterator)
+    os.close(gate)
+    os.close(opened)
+
+
+@each_crew
+@pytest.mark.parametrize("where", ["_note", "_fill", "_hand_over"])
+def test_after_an_exception_in_the_middle_of_its_work_a_pass_goes_on_raising(workers: Workers, where: str) -> None:
+    loader = stoker.DataLoader(Numbers(), 4, workers=workers)
+    iterator: Any = iter(loader)
+    taken = given(next(iterator) for _ in range(3))
+    own = getattr(iterator, where)
+
+    def interrupted(*arguments: Any) -> Any:
+        setattr(iterator, where, own)
+        raise Alarm
+
+    setattr(iterator, where, interrupted)
+    take_until(Alarm, iterator, taken)
     for _ in range(2):
         with pytest.raises(PassInterrupted, match="interrupted by Alarm"):
             next(iterator)
-    state = loader.state_dict()
-    del iterator
-    os.close(gate)
-    os.close(opened)
-    other = stoker.DataLoader(Numbers(), 4)
-    other.load_state_dict(state)
-    assert taken + given(other) == list(range(64))
+    iterator.close()
+    rest_after(loader, taken)
 
 
 class Raising:

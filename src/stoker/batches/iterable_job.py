@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.batches.items import Items
 from stoker.batches.job import MapJob, Payload
-from stoker.batches.own_state import sealed
+from stoker.batches.own_state import check_told, sealed, usable
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 
 
@@ -26,7 +26,8 @@ class IterableJob(MapJob):
 
     def open(self, worker: int | None, state: Any) -> None:
         super().open(worker, None)
-        self._items = Items(self.dataset, self.batch_size, self.drop_last, pending=state)
+        check_told(state)  # without its place it would begin anew, and repeat what was given already
+        self._items = Items(self.dataset, self.batch_size, self.drop_last, pending=usable(state))
 
     def begin_epoch(self, note: EpochNote) -> None:
         super().begin_epoch(note)

@@ -80,6 +80,14 @@ def opened(state: Any) -> Any:
     return pickle.loads(state.data) if isinstance(state, Sealed) else state
 
 
+def usable(state: Any) -> Any:
+    """What a worker that is started in another's place can use of the last one's state: parts that it had."""
+    state = opened(state)
+    if isinstance(state, dict):
+        return {name: None if isinstance(part, Untold) else part for name, part in state.items()}
+    return state
+
+
 def check_told(state: Any) -> None:
     """Refuse a state, or one with parts, that could not be had."""
     for part in (state, *(state.values() if isinstance(state, dict) else ())):

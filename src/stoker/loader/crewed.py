@@ -164,6 +164,9 @@ class CrewedIterator(BatchIterator):
             self._note_restarts()
             self.close()
             raise
+        except BaseException:  # a signal handler's
+            self._may_go_on, self._crew.is_at_rest = self._crew.is_at_rest, False
+            raise
         self._note_restarts()
         if self._is_left:
             raise PassInterrupted("this pass was left while another thread was asking for its next batch")

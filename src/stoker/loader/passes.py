@@ -311,7 +311,7 @@ class BatchIterator(TorchIterator):
                     self._failures.check_epoch(self._yielded)
                 self._over()
                 self._chores.end()
-            elif self._broken is None and not (self._may_go_on and isinstance(error, Exception)):
+            elif self._broken is None and not self._may_go_on:
                 self._broken = error
             self._may_go_on = False
         finally:

@@ -78,6 +78,7 @@ class ProcessCrew:
         self._recovery = Recovery(staff.options)
         self._alone: deque[Key] = deque()  # tickets that are sent one row at a time: one of them kills
         self._alone_now = _NOBODY
+        self.is_at_rest = False
         self._is_woken = False  # somebody in another thread wants `wait` to return
         self._handles_term = callable(signal.getsignal(signal.SIGTERM))
         self._pipes = Pipes(staff.processes if staff.private else 1)
@@ -123,7 +124,9 @@ class ProcessCrew:
         reports = self.collect()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not reports and self._outstanding:
+            self.is_at_rest = True  # what a signal handler raises here finds everything in its place
             events = self._poll.poll(self._patience_ms(deadline))
+            self.is_at_rest = False
             reports = self.collect()
             if reports or self._is_woken:
                 self._is_woken = False

@@ -23,6 +23,8 @@ _PATIENCE_S = 1.0  # for all of them together
 class ThreadCrew:
     """Runs tickets on threads of this process."""
 
+    is_at_rest = False  # a report may be between the queue and whoever takes it
+
     def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False, state: Any = None) -> None:
         self._job = job
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
