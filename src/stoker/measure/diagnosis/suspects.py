@@ -25,6 +25,7 @@ _MOST = 4
 _MANY_WORKERS = 8
 _MOST_WORKERS = 16
 _LANES = (16, 32)
+_FAR_AHEAD = 16
 
 
 def suspects(facts: Facts) -> list[Change]:
@@ -106,7 +107,10 @@ def _stragglers(facts: Facts) -> Iterator[Change]:
     yield from _rows(given)
     parts = parts_of(facts)
     if parts is not None and parts.leading == "waiting":
-        yield _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=_LANES[0]))
+        lanes = _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=_LANES[0]))
+        # Many hands help only as far as batches may be under way behind the one that is held up.
+        yield dataclasses.replace(lanes, arguments={**lanes.arguments, "prefetch_factor": _FAR_AHEAD})
+        yield lanes
     if given.processes > 0:
         yield Change({"prefetch_factor": 4 * max(2, given.prefetch or 2)})
     if given.processes > 2:

@@ -54,6 +54,8 @@ def try_all(rig: Rig, facts: Facts, ground: Ground, deadline: Deadline, tell: Te
             tell(f"trying {contender.change}" if contender.change is not None else "the loader as it is")
             if deadline.left_s > 0.0:
                 _take_turn(contender, rig, ground, deadline.left_s / turns, turns)
+            elif contender.change is None:  # what was measured of it before stands for the turn
+                contender.took_s.append(facts.whole.per_sample(facts.given.batches))
             else:  # who went before took longer to let go of its workers than there was time
                 contender.failure = contender.failure or "there was no time for it"
             turns -= 1
