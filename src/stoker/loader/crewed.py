@@ -147,9 +147,8 @@ class CrewedIterator(BatchIterator):
                 return self._orders.pop(order.number)
             if order.empty:
                 self._record(order)
-                self._behind.append(functools.partial(self._progress.handed_over, order))
-            else:
-                self._progress.passed_over(order)
+            past = self._progress.handed_over if order.empty else self._progress.passed_over
+            self._behind.append(functools.partial(past, order))
             self._drop(order)
             self._fill()
         return None

@@ -245,8 +245,7 @@ class BatchIterator(TorchIterator):
                 self._yielded += 1
                 if self._length_told is not None and self._assembly.is_iterable:
                     self._warn_if_longer(self._length_told)
-                while self._behind:
-                    self._behind.pop(0)()
+                self._move_on()
             except BaseException as error:
                 self._broke_off(begin_ns, error)
                 raise
@@ -260,6 +259,10 @@ class BatchIterator(TorchIterator):
                 if self._trace is not None:
                     self._trace.wait(begin_ns, end_ns, {"batch": self._yielded - 1, "samples": made.samples})
         return batch
+
+    def _move_on(self) -> None:
+        while self._behind:
+            self._behind.pop(0)()
 
     def _again(self, error: BaseException) -> BaseException:
         """What a pass that was broken says whenever it is asked for more."""
@@ -307,6 +310,7 @@ class BatchIterator(TorchIterator):
         try:
             if isinstance(error, StopIteration):
                 if not self._count.closed:  # else it was left early: its place is where it was left
+                    self._move_on()
                     self._progress.finished = True
                     self._failures.check_epoch(self._yielded)
                 self._over()
