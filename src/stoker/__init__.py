@@ -5,12 +5,9 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     sources  where samples come from          order    which sample is next
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
-    plan     how much one step takes, for whom
-    loader   joins the rooms                  measure, report, cli: watching, showing, a person's door
-    loader   joins the rooms                  accessor any iterable, loaded ahead
-    measure, report, cli: watching, showing, a person's door
-    loader   joins the rooms                  accessor any iterable, loaded ahead
-    poptorch PopTorch's names                 measure, report, cli: watching, showing, a person's door
+    plan     how much one step takes          loader   joins the rooms
+    accessor any iterable, loaded ahead       poptorch PopTorch's names
+    measure, report, cli                      watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """
@@ -19,6 +16,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from stoker.interrupts import interrupts_kept
 
 __version__ = "0.1.0"
 
@@ -104,7 +103,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    with interrupts_kept():  # Python may forget a Ctrl-C in the middle of an import
+        value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
+import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import Dataset
 
+import stoker
 from stoker import DataLoader, Workers
-from stoker.workers.interrupts import born_deaf, interrupts_kept
+from stoker.interrupts import born_deaf, interrupts_kept
+from stoker.workers import pipes
 
 
 @pytest.fixture
@@ -107,3 +113,59 @@ def test_workers_go_with_a_sigterm_that_nobody_handles() -> None:
     assert not callable(signal.getsignal(signal.SIGTERM))
     with pytest.raises(RuntimeError, match="SIGTERM"):
         list(DataLoader(Terminating(), 4, workers=Workers(2, start_method="fork")))
+
+
+@pytest.mark.parametrize("workers", [Workers(2, 1, "fork"), Workers(0, 2)], ids=["processes", "threads"])
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_ctrl_c_while_a_dropped_pass_is_let_go_reaches_the_training_loop(
+    workers: Workers, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python forgets what is raised in the callback of a weak reference: it has to come after it."""
+    iterator = iter(stoker.DataLoader(Numbers(), 2, workers=workers, device=device))
+    next(iterator)
+    join, told = threading.Thread.join, [signal.SIGINT]
+    end = pipes.end_all
+
+    def interrupted(*arguments: Any) -> Any:
+        while told:
+            signal.raise_signal(told.pop())
+        return (end if isinstance(arguments[0], list) else join)(*arguments)
+
+    monkeypatch.setattr(pipes, "end_all", interrupted)
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at any moment after the pass is gone
+        del iterator
+        threading.Event().wait(20)
+    assert not told
+
+
+def test_ctrl_c_in_the_middle_of_a_first_import_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importing(name: str) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(stoker, "importlib", types.SimpleNamespace(import_module=importing))
+    with pytest.raises(KeyboardInterrupt):
+        stoker.__getattr__("WorkerDied")
+    monkeypatch.undo()
+    assert stoker.WorkerDied.__name__ == "WorkerDied"
+
+
+def test_a_spawned_child_is_born_deaf_also_beside_the_first_resource_tracker() -> None:
+    """Starting the tracker unblocks the signal, so it has to be there before: in a program that has none yet."""
+    code = (
+        "import signal; from multiprocessing import resource_tracker; from stoker.interrupts import born_deaf\n"
+        "with born_deaf('spawn'):\n"
+        "    resource_tracker.getfd()  # what starting a process asks for\n"
+        "    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "True"
+
+
+class Numbers(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        return index

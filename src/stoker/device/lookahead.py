@@ -28,6 +28,7 @@ from typing import Any
 
 from stoker.device.copies import Copied, Copies
 from stoker.errors import PassInterrupted
+from stoker.interrupts import interrupts_kept
 
 _PATIENCE_S = 1.0  # for a thread in the middle of a sample, which nothing can stop
 
@@ -224,17 +225,18 @@ def _stop(owner_pid: int, belt: _Belt, copies: Copies) -> None:
     """End the thread, and hold host memory until the device has read it."""
     if os.getpid() != owner_pid:
         return  # a forked child: the thread is not there, and the device is not its own
-    belt.stop()
-    if belt.thread is threading.current_thread():  # the last reference was dropped in it: it ends when this returns
-        return
-    leave, belt.leave = belt.leave, None
-    if belt.thread is not None:
-        if leave is not None and belt.thread.is_alive():
-            leave()
-        del leave  # or this frame would hold the loader's pass
-        belt.thread.join(_PATIENCE_S)
-    belt.ready.clear()
-    copies.close()
+    with interrupts_kept():
+        belt.stop()
+        if belt.thread is threading.current_thread():  # the last reference was dropped in it: it ends with this
+            return
+        leave, belt.leave = belt.leave, None
+        if belt.thread is not None:
+            if leave is not None and belt.thread.is_alive():
+                leave()
+            del leave  # or this frame would hold the loader's pass
+            belt.thread.join(_PATIENCE_S)
+        belt.ready.clear()
+        copies.close()
 
 
 def _taken(item: _Item) -> BaseException:

@@ -116,7 +116,8 @@ class CrewedIterator(BatchIterator):
         return self._hand_over(self._await_order())
 
     def _await_order(self) -> Order:
-        self._look()
+        if self._sequence:
+            self._look()
         while True:
             order = self._pop_complete()
             if order is not None:

@@ -27,11 +27,11 @@ from typing import Any
 
 from stoker.contracts import NO_ROW, Answer, EpochNote, Job, Report, Ticket, WorkerSeat
 from stoker.errors import RemoteError
+from stoker.interrupts import deafness_over
 from stoker.slots import Arena
 from stoker.workers.board import Claims
 from stoker.workers.control import EPOCH, FIRST, LANE_SPAN, ORDER, ROW, SINCE, Control, read_note
 from stoker.workers.identity import Identity
-from stoker.workers.interrupts import deafness_over
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
 from stoker.workers.parcel import Parcel
 from stoker.workers.recovery import TOO_LARGE

@@ -12,6 +12,7 @@ import weakref
 from contextlib import ExitStack
 from typing import Any
 
+from stoker.interrupts import interrupts_kept
 from stoker.slots import Arena
 from stoker.workers.control import EPOCH
 from stoker.workers.ends import end_all
@@ -83,9 +84,10 @@ def let_go(owner_pid: int, arena: Arena, pipes: Pipes, workers: list[Any], parce
     """Close the pipes and wait until the workers are gone."""
     if os.getpid() != owner_pid:
         return  # a forked child dropped its copy; the workers are not its own
-    OPEN_PIPES.discard(pipes)
-    parcel.close()
-    arena.control[EPOCH] += 1
-    pipes.close_own_ends()
-    pipes.close_rest()
-    end_all(workers, are_deaf)
+    with interrupts_kept():
+        OPEN_PIPES.discard(pipes)
+        parcel.close()
+        arena.control[EPOCH] += 1
+        pipes.close_own_ends()
+        pipes.close_rest()
+        end_all(workers, are_deaf)

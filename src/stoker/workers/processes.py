@@ -27,12 +27,12 @@ from typing import Any
 
 from stoker.contracts import NO_ROW, Answer, Ask, EpochNote, FailedRows, Job, Report, Ticket, Workers, WorkerSeat
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
+from stoker.interrupts import born_deaf, interrupts_kept
 from stoker.slots import Arena
 from stoker.workers.birth import watchful_name
 from stoker.workers.board import Publisher
 from stoker.workers.control import EPOCH, FIRST, ROW, Control, write_note
 from stoker.workers.ends import end_now, exit_code, has_ended, watch_end
-from stoker.workers.interrupts import born_deaf, interrupts_kept
 from stoker.workers.main import Descriptor, Station, worker_main
 from stoker.workers.parcel import Parcel
 from stoker.workers.pipes import OPEN_PIPES, Pipes, check_descriptors, let_go

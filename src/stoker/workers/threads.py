@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from stoker.contracts import Answer, EpochNote, Job, Report, Ticket
+from stoker.interrupts import interrupts_kept
 from stoker.slots import Arena
 from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
 
@@ -69,12 +70,13 @@ class ThreadCrew:
 
     def close(self) -> None:
         self._epoch += 1  # whatever is still queued is cancelled
-        for _ in range(self._lanes):
-            self._put(None)
-        deadline = time.monotonic() + _PATIENCE_S
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        with interrupts_kept():
+            for _ in range(self._lanes):
+                self._put(None)
+            deadline = time.monotonic() + _PATIENCE_S
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(max(0.0, deadline - time.monotonic()))
 
     def _take(self, lane: int) -> Ticket | None:
         return self._tickets.get()
