@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stoker.loader import auto
 from stoker.loader.auto import choose, from_probe
 from stoker.loader.forecast import INLINE, crews, forecast, process_counts, ranked
 from stoker.loader.probe import Probe
+from stoker.loader.tuned import Tuned
 
 steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 COMPUTING = Probe(samples=32, seconds=0.001, waiting=0.0, gil_held=1.0, sample_bytes=1000, length=10_000)
@@ -205,3 +207,36 @@ def test_the_start_method_that_a_loader_is_given_counts(context: Any, monkeypatc
     stoker.DataLoader(Numbers(), num_workers="auto", multiprocessing_context=None)
     auto.decide(Numbers(), context)
     assert asked == [auto.platform_start_method(), "spawn"]
+
+
+MEANT_FOR_WORKERS: list[dict[str, Any]] = [
+    {"persistent_workers": True},
+    {"prefetch_factor": 4},
+    {"timeout": 30},
+    {"multiprocessing_context": "fork"},
+    {"persistent_workers": True, "prefetch_factor": 4, "timeout": 30, "multiprocessing_context": "fork"},
+]
+
+
+@pytest.mark.parametrize("picked", [INLINE, Workers(lanes=2), Workers(1), Workers(1, lanes=2)])
+@pytest.mark.parametrize("options", MEANT_FOR_WORKERS)
+def test_arguments_for_workers_are_fine_whatever_is_picked(
+    options: dict[str, Any], picked: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "choose", lambda *_: auto.Choice(picked, "scripted"))
+    loader = stoker.DataLoader(Numbers(), batch_size=4, num_workers="auto", **options)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert loader.num_workers == picked.processes
+
+
+@pytest.mark.parametrize("options", MEANT_FOR_WORKERS)
+def test_a_file_that_says_no_workers_takes_them_too(options: dict[str, Any], tmp_path: Path) -> None:
+    Tuned(processes=0).save(tmp_path / "stoker.toml")
+    loader = stoker.DataLoader(Numbers(), batch_size=4, tuned=tmp_path / "stoker.toml", **options)
+    assert len(list(loader)) == 2
+
+
+def test_without_workers_that_somebody_asked_not_to_have_they_are_refused_as_by_torch() -> None:
+    for options in ({"persistent_workers": True}, {"prefetch_factor": 4}, {"multiprocessing_context": "fork"}):
+        with pytest.raises(ValueError, match=r"num_workers|multi-?process"):
+            stoker.DataLoader(Numbers(), num_workers=0, **options)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -52,7 +53,7 @@ class Lookahead:
             self._end_latest()
         reader = Reader(make(), copies_for(self.device), state)
         self._handed = Handed()
-        begun = DevicePass(reader, self.depth, self._handed)
+        begun: DevicePass = _pass_kind()(reader, self.depth, self._handed)
         self._latest = weakref.ref(begun)
         return begun
 
@@ -76,6 +77,14 @@ class Lookahead:
         latest = self._latest() if self._latest is not None else None
         if latest is not None:
             latest.close()
+
+
+@functools.cache
+def _pass_kind() -> Any:
+    """Passes that `isinstance` takes for torch's iterators: Lightning leaves those out when it pickles a loader."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return type(DevicePass.__name__, (DevicePass, _BaseDataLoaderIter), {"__module__": __name__})
 
 
 class DeviceLoader:

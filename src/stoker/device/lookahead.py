@@ -174,6 +174,9 @@ class DevicePass:
         self._handed.state, self._handed.error = item.state, item.no_state
         return batch
 
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
     def close(self) -> None:
         """End reading ahead. Batches that were handed over stay valid."""
         self._close()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stoker.errors import ResumeMismatch
 from stoker.loader import DataLoader
@@ -146,24 +147,31 @@ class TrainLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         self._state_before = None
-        return super().__iter__() if _has_length(self) else self._remembering(super().__iter__())
+        return super().__iter__() if _has_length(self) else _Remembering(self, super().__iter__())
 
-    def _remembering(self, batches: Iterator[Any]) -> Iterator[Any]:
-        while True:
-            before = super().state_dict()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            self._state_before = before
-            yield batch
+    def _take(self, batches: Iterator[Any]) -> Any:
+        before = super().state_dict()
+        batch = next(batches)
+        self._state_before = before
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         before = self._state_before
         return before if before is not None and self._batches_ahead() else super().state_dict()
 
 
-hide(TrainLoader, "__iter__", "_remembering", "state_dict")
+class _Remembering(_BaseDataLoaderIter):
+    """A pass of such a loader; to Lightning one of torch's iterators, which it does not pickle."""
+
+    def __init__(self, loader: TrainLoader, batches: Iterator[Any]) -> None:
+        self._loader, self._batches = loader, batches
+
+    def __next__(self) -> Any:
+        return self._loader._take(self._batches)
+
+
+hide(TrainLoader, "__iter__", "state_dict")
+hide(_Remembering, "__next__")
 
 
 def _makes_datasets(given: Any) -> bool:

@@ -8,6 +8,7 @@
 `sharing`, `rounds`, `window`  how batches are dealt to workers, and how many at a time
 `planned`, `steps`  a `BatchPlan` read for one loader; batches become its steps
 `own_arguments`  what was asked beyond torch's arguments, and who sees it;  `dynamo`  hides it all from torch.compile
+`patches`     what others do to torch's private iterators, refused
 `assemble`    which job and crew a loader needs;  `datapipes`  torch's DataPipes
 `probe`, `auto`  measuring a dataset and deciding who loads it
 

@@ -7,6 +7,7 @@ says what to change.
 from __future__ import annotations
 
 import numbers
+import threading
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -27,6 +28,8 @@ def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, cont
                 f"num_workers={num_workers!r} and workers={workers} disagree: give one of them, or the same number."
             )
         return workers
+    if has_thread_workers(context) and num_workers:
+        return _thread_workers(num_workers, dataset)
     if isinstance(num_workers, str):
         if num_workers != "auto":
             raise TypeError(f'num_workers should be a whole number or "auto", but got {num_workers!r}')
@@ -43,6 +46,21 @@ def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, cont
             f"(It was {num_workers}.)"
         )
     return Workers(processes=int(num_workers))
+
+
+def has_thread_workers(context: Any) -> bool:
+    """Whether "processes" of this multiprocessing context are threads of the training process, as MONAI has them."""
+    process = getattr(context, "Process", None)
+    return isinstance(process, type) and issubclass(process, threading.Thread)
+
+
+def _thread_workers(num_workers: Any, dataset: Any) -> Workers:
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"multiprocessing_context has threads for processes, and {num_workers} of them would read one "
+            "IterableDataset at the same time. Use worker processes, or num_workers=0."
+        )
+    return Workers(processes=0, lanes=int(num_workers))
 
 
 def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:

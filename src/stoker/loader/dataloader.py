@@ -27,6 +27,7 @@ from stoker.loader.arguments import (
     check_order,
     check_reseed,
     choose_workers,
+    has_thread_workers,
     is_plain,
     length_of,
     threads_only,
@@ -40,6 +41,7 @@ from stoker.loader.inline import InlineIterator
 from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
 from stoker.loader.own_arguments import GivesWay, OwnArguments
 from stoker.loader.passes import BatchIterator
+from stoker.loader.patches import refuse_patched_iterators
 from stoker.loader.planned import Asked, Planned, read_plan
 from stoker.loader.progress import Progress
 from stoker.loader.resumed import Resumed
@@ -120,6 +122,7 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
             given = (batch_size, num_workers, workers, prefetch_factor, multiprocessing_context, batch_sampler)
             batch_size, workers, prefetch_factor = decided_by(tuned, Arguments(*given))
             num_workers = 0
+        is_own_choice = tuned is not None or num_workers == "auto" or has_thread_workers(multiprocessing_context)
         chosen = choose_workers(num_workers, workers, dataset, multiprocessing_context)
         check_dataset(dataset, chosen, shuffle)
         check_reseed(reseed, chosen, dataset)
@@ -145,6 +148,10 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
             shuffle, drop_last = None, False
         elif uneven is not None:
             raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
+        if is_own_choice and chosen.processes == 0:  # what needs processes was meant for the case that there are some
+            persistent_workers, multiprocessing_context = False, None
+            if not threads_only(chosen):
+                prefetch_factor, timeout = None, min(timeout, 0)
         super().__init__(
             dataset,
             batch_size,
@@ -157,30 +164,41 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
             drop_last,
             timeout,
             worker_init_fn,
-            multiprocessing_context if chosen.start_method is None else chosen.start_method,
+            chosen.start_method or multiprocessing_context,
             generator,
             prefetch_factor=None if threads_only(chosen) else prefetch_factor,
             persistent_workers=persistent_workers and not threads_only(chosen),
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        self._planned = planned
         if planned is not None:
             planned.settle(self.sampler, self.batch_sampler, batch_sampler is not None)
         places = {"seed": seed, "order": order, "shard": shard, "uneven": uneven, "reseed": reseed}
         steps = {"plan": plan, "tail": tail, "device": device, "snapshot_every_n_steps": snapshot_every_n_steps}
-        self._asked = OwnArguments(chosen, on_error=on_error, tuned=tuned, **places, **steps)  # type: ignore[arg-type]
-        self._asked.show_on(self)
-        self._lookahead = None if device is None else Lookahead(device)
-        self._failures = Failures(read_policy(on_error))
+        own = OwnArguments(chosen, on_error=on_error, tuned=tuned, **places, **steps)  # type: ignore[arg-type]
+        own.show_on(self)
+        self._set_up(own, planned)
+        if threads_only(chosen):
+            self.prefetch_factor = prefetch_factor
+
+    # Of a subclass that never calls our constructor and iterates by itself, as torchdata's StatefulDataLoader does when
+    # our class was put in the place of torch's.
+    _planned: Planned | None = None
+    _lookahead: Lookahead | None = None
+    _is_set_up = False
+
+    def _set_up(self, asked: OwnArguments, planned: Planned | None) -> None:
+        """What is ours, beside what torch's constructor has set."""
+        self._asked, self._planned = asked, planned
+        self._lookahead = None if asked.device is None else Lookahead(asked.device)
+        self._failures = Failures(read_policy(asked.on_error))
         self._watch()
         self._progress: Progress | None = None
         self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
         listen(self, self._epochs)
         self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
         self._is_loaded = False
-        if threads_only(chosen):
-            self.prefetch_factor = prefetch_factor
+        self._is_set_up = True
 
     def __len__(self) -> int:
         """Batches of an epoch; with a plan, its steps."""
@@ -236,6 +254,9 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place")), "_lookahead": anew}
 
     def _get_iterator(self) -> Any:
+        refuse_patched_iterators(self)
+        if not self._is_set_up:
+            self._set_up(OwnArguments(Workers(processes=int(self.num_workers))), None)
         if self.num_workers > 0:
             self.check_worker_number_rationality()
         elif self.timeout and not threads_only(self._asked.workers):

@@ -35,8 +35,12 @@ from stoker.loader.trace import PassTrace
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader
 
+    TorchIterator = object
+else:  # for `isinstance` only: Lightning leaves torch's iterators out when it pickles a loader under way
+    from torch.utils.data.dataloader import _BaseDataLoaderIter as TorchIterator
 
-class BatchIterator:
+
+class BatchIterator(TorchIterator):
     """Iterates once over a loader; with persistent workers, again after each `_reset`."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -117,6 +121,10 @@ class BatchIterator:
 
     # Names that code written for torch's iterators knows.
     _workers: Any = ()
+
+    @property
+    def _num_yielded(self) -> int:
+        return self._progress.place.batches
 
     def _shutdown_workers(self) -> None:
         self.close()
