@@ -18,6 +18,6 @@ def refuse_patched_iterators(loader: Any) -> None:
     if skipped is not None:
         raise StateError(
             f"SpeechBrain's SaveableDataLoader should go on after {skipped} batches, which it does by a patch of "
-            "torch's own iterator: Stoker's would begin the epoch again. Resume this run with torch's loader (the order "
-            "is the same), or save and load loader.state_dict() instead."
+            "torch's own iterator: Stoker's would begin the epoch again. Resume this run with torch's loader (the "
+            "order is the same), or save and load loader.state_dict() instead."
         )

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-_BUDGET_S = 0.3  # a guess: long enough for a few slow samples, short enough not to be noticed at the start of a run
+_BUDGET_S = 0.5  # for all of it. A guess: enough for some slow samples, short enough not to be noticed at a start
+_ALONE_S = 0.1  # of that, by one thread
 _MOST_SAMPLES = 32
+_MOST_AT_ONCE = 64  # samples, of all threads together
 _MOST_THREADS = 16  # so samples that wait for more than 7/8 of their time may look freer of the GIL than they are
 _PICKLE_LIMIT_BYTES = 64 * 2**20
 
@@ -46,33 +48,69 @@ class Probe:
 
 
 def probe(dataset: Any, clock: Callable[[], float] = time.perf_counter) -> Probe:
-    """Load a few samples and measure."""
-    length = len(dataset)
+    """Load a few samples and measure; stops when its time is up, with one sample if that has taken it all."""
+    length, deadline = len(dataset), clock() + _BUDGET_S
     with _generators_kept():
-        dataset[0]  # opens files, fills caches, imports: not what a sample usually costs
-        switches = _voluntary_switches()
-        picked, seconds, busy = _alone(dataset, length, clock)
-        waited = _voluntary_switches() - switches >= len(picked) / 2
+        first, alone = _first(dataset, clock)
+        if clock() + alone.each_s <= deadline:  # the first opens files, fills caches, imports: not what others cost
+            alone = _alone(dataset, length, clock, min(deadline, clock() + _ALONE_S))
+        held = _held(dataset, alone, clock, deadline)
+    return Probe(len(alone.indices), alone.each_s, alone.waiting, held, sample_bytes(first), length)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What loading some samples took, by one thread."""
+
+    indices: list[int]
+    seconds: float
+    busy_s: float
+    waited: bool  # the thread gave its core away, at every other sample at least
+
+    @property
+    def each_s(self) -> float:
+        return self.seconds / len(self.indices)
+
+    @property
+    def waiting(self) -> float:
         # A thread that lost its core to others also does not compute; one that waits has given its core away itself.
-        waiting = min(1.0, max(0.0, 1.0 - busy / seconds)) if seconds > 0 and waited else 0.0
-        together = _at_once(threads_for_two(waiting), dataset, picked, clock)
-        size = sample_bytes(dataset[0])
-    # Threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
-    overlap = min(2.0, max(1.0, together / max(seconds, 1e-9)))
-    return Probe(len(picked), seconds / len(picked), waiting, overlap - 1.0, size, length)
+        if not self.waited or self.seconds <= 0:
+            return 0.0
+        return min(1.0, max(0.0, 1.0 - self.busy_s / self.seconds))
 
 
-def _alone(dataset: Any, length: int, clock: Callable[[], float]) -> tuple[list[int], float, float]:
-    """Load as many samples as the budget takes; gives their indices, the seconds and the computing seconds."""
+def _first(dataset: Any, clock: Callable[[], float]) -> tuple[Any, _Alone]:
+    begin, begin_busy, switches = clock(), time.thread_time(), _voluntary_switches()
+    sample = dataset[0]
+    seconds, busy_s = clock() - begin, time.thread_time() - begin_busy
+    return sample, _Alone([0], seconds, busy_s, _voluntary_switches() > switches)
+
+
+def _alone(dataset: Any, length: int, clock: Callable[[], float], deadline: float) -> _Alone:
+    """Load samples, one at least, until the time is up or there are enough."""
     step = max(1, length // _MOST_SAMPLES)
     picked: list[int] = []
-    begin, begin_busy = clock(), time.thread_time()
+    begin, begin_busy, switches = clock(), time.thread_time(), _voluntary_switches()
     for index in range(0, length, step)[:_MOST_SAMPLES]:
         dataset[index]
         picked.append(index)
-        if clock() - begin > _BUDGET_S:
+        now = clock()
+        if now + (now - begin) / len(picked) > deadline:  # one more would be late
             break
-    return picked, clock() - begin, time.thread_time() - begin_busy
+    waited = _voluntary_switches() - switches >= len(picked) / 2
+    return _Alone(picked, clock() - begin, time.thread_time() - begin_busy, waited)
+
+
+def _held(dataset: Any, alone: _Alone, clock: Callable[[], float], deadline: float) -> float:
+    """Which share of the computing holds the GIL; all of it, where there is no time to find out."""
+    threads = threads_for_two(alone.waiting)
+    most = int(max(0.0, deadline - clock()) / max(2 * alone.each_s, 1e-9))  # with the GIL held it takes twice as long
+    picked = alone.indices[: min(most, _MOST_AT_ONCE // threads)]
+    if not picked:
+        return 1.0
+    together = _at_once(threads, dataset, picked, clock)
+    # Threads that overlap fully take as long as one for the same number of samples each; with the GIL held, twice.
+    return min(2.0, max(1.0, together / max(len(picked) * alone.each_s, 1e-9))) - 1.0
 
 
 def _voluntary_switches() -> int:
