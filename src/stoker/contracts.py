@@ -295,10 +295,11 @@ class Workers:
     lanes         threads in each process (coroutines, where the dataset has `async def __agetitem__`); with
                   processes=0, threads in the training process, and lanes=0 then means none: inline
     start_method  "fork", "forkserver" or "spawn"; None takes the platform's default
-    share         None: every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is free
-                  takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole batch, in
-                  torch's round robin. None means "batches" where code can see who made a batch or needs all of it
-                  (worker_init_fn, collate_fn, iterable datasets): docs/decisions/0002-sharing-rows.md
+    share         "parts": every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is
+                  free takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole
+                  batch, in torch's round robin. None: "parts", or "batches" where code can see who made a batch or
+                  wants all of it (worker_init_fn, collate_fn, `__getitems__`, iterable datasets):
+                  docs/decisions/0002-sharing-rows.md
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
     max_bytes     memory for batches under way; at least two batches are always allowed
     on_death      "raise", or "restart": a new worker takes over what a dead one held; a sample that kills two workers
@@ -311,7 +312,7 @@ class Workers:
     processes: int = 0
     lanes: int = 1
     start_method: Literal["fork", "forkserver", "spawn"] | None = None
-    share: Literal["rows", "batches"] | None = None
+    share: Literal["parts", "rows", "batches"] | None = None
     rows_per_run: int | None = None
     max_bytes: int = 512 * 2**20
     on_death: Literal["raise", "restart"] = "raise"
@@ -334,8 +335,8 @@ class Workers:
             raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
         if self.worker_max_bytes is not None:
             _whole(self, "worker_max_bytes", least=1)
-        if self.share not in (None, "rows", "batches"):
-            raise ValueError(f'share should be "rows", "batches" or None, but got {self.share!r}')
+        if self.share not in (None, "parts", "rows", "batches"):
+            raise ValueError(f'share should be "parts", "rows", "batches" or None, but got {self.share!r}')
 
     @property
     def replaces(self) -> bool:

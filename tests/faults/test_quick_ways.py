@@ -89,7 +89,7 @@ def rows_of(loader: DataLoader[Any]) -> list[tuple[int, int]]:
 def test_an_armed_loader_asks_for_whole_runs() -> None:
     rows = rows_of(DataLoader(Runs(), BATCH, workers=restarting(), on_error="skip"))
     assert [index for index, _ in rows] == list(range(LENGTH))
-    assert {way for _, way in rows} == {BATCH // 2}
+    assert {way for _, way in rows} == {BATCH}
 
 
 def test_an_armed_loader_reads_straight_into_rows() -> None:
@@ -114,7 +114,7 @@ def test_the_bad_sample_of_a_run_is_found_and_only_that(dataset: Any, how: str, 
 def test_after_a_bad_sample_runs_are_whole_again() -> None:
     loader = DataLoader(Runs("kill"), BATCH, workers=restarting(), on_error="drop", persistent_workers=True)
     assert 1 in {way for _, way in rows_of(loader)}
-    assert dict(rows_of(loader))[0] == BATCH // 2  # only what was under way with the killer was loaded one by one
+    assert dict(rows_of(loader))[0] == BATCH  # only what was under way with the killer was loaded one by one
 
 
 def test_a_worker_that_is_too_large_from_the_start_is_an_error_that_says_so() -> None:

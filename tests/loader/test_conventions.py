@@ -291,3 +291,44 @@ def test_workers_go_when_the_pass_is_over_even_if_the_iterator_is_kept(kind: Any
     assert len(list(iterator)) == 2
     assert [worker.is_alive() for worker in workers] == [False, False]
     assert next(iterator, None) is None
+
+
+class Queried(Made):
+    """Gives runs; notes how many samples each call asked for, where other processes see it."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length, number)
+        self.calls = torch.zeros(length + 1, dtype=torch.int64).share_memory_()  # by the number of samples
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        self.calls[len(indices)] += 1
+        return indices
+
+
+HANDS: Any = pytest.mark.parametrize(
+    "hands",
+    [{}, {"num_workers": 1}, {"num_workers": 2}, {"workers": Workers(1, lanes=2)}, {"workers": Workers(0, lanes=3)}],
+)
+
+
+@HANDS
+@pytest.mark.parametrize("order", [{}, {"shuffle": True, "seed": 1}, {"in_order": False}])
+def test_a_dataset_that_gives_runs_is_asked_once_for_each_batch(hands: dict[str, Any], order: dict[str, Any]) -> None:
+    dataset = Queried(34)
+    for options in ({}, {"on_error": "skip"}):
+        dataset.calls.zero_()
+        loader = stoker.DataLoader(dataset, 8, **hands, **order, **options)
+        assert sorted(torch.cat(list(loader)).tolist()) == list(range(34))
+        assert (int(dataset.calls[8]), int(dataset.calls[2]), int(dataset.calls.sum())) == (4, 1, 5)
+
+
+def test_a_subset_of_it_is_asked_once_too() -> None:
+    dataset = Queried(34)
+    list(stoker.DataLoader(torch.utils.data.Subset(dataset, range(1, 33)), 8, num_workers=2))
+    assert int(dataset.calls[8]) == int(dataset.calls.sum()) == 4
+
+
+def test_who_asks_for_parts_gets_parts() -> None:
+    dataset = Queried(32)
+    list(stoker.DataLoader(dataset, 8, workers=Workers(2, share="parts")))
+    assert int(dataset.calls[4]) == int(dataset.calls.sum()) == 8

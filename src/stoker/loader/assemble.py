@@ -5,6 +5,8 @@ The rules, in the order they are applied:
 - iterable datasets and a `collate_fn` of the user's own: whole batches, by one worker each, in torch's round robin;
 - `worker_init_fn`, or a dataset with a `state_dict`: the same, because code that prepares each worker differently can
   see who made a batch, and a worker's state is that after a whole batch;
+- a dataset that is asked for runs (`__getitems__`): the same, because one call for a whole batch may cost little more
+  than one for a part of it (a query, a request), and nobody knows but its author;
 - `reseed="sample"`: rows for whoever is free, because then it does not matter who loads what;
 - everything else is shared, in fixed parts unless `Workers(share=…)` says otherwise (docs/decisions/0002).
 """
@@ -139,7 +141,9 @@ class Assembly:
             return "batches"
         if not self.in_order:
             return "batches"  # torch's way: a worker that is behind is passed over
-        return "rows" if self._loader.reseed == "sample" else "parts"
+        if self._loader.reseed == "sample":
+            return "rows"
+        return "batches" if fetch_for(self.dataset).by_runs else "parts"
 
     def _staff(self, base_seed: int, states: list[Any]) -> Staff:
         context = self._loader.context
