@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import pickle
 from typing import Any
 
@@ -11,9 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.loader.state_datasets import Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
+from torch.utils.data import BatchSampler, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 import stoker
-from stoker import DataLoader, ResumeMismatch, StateError
+from stoker import BatchPlan, DataLoader, ResumeMismatch, StateError, Workers
+from stoker.errors import WorkersMismatch
 from stoker.order import BlockShuffle, Mix, Shuffle
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -219,6 +224,116 @@ def test_a_state_with_anything_replaced_is_refused_or_resumes(kind: str, data: s
     if refusal(loader, copy.deepcopy(state)) is not None:
         assert refusal(loader, saved(kind)) is None
         assert len(samples_of(loader)) == 12
+
+
+MORE: dict[str, Any] = {
+    "on a device": lambda: DataLoader(Drawn(12), batch_size=2, seed=3, device="cpu"),
+    "threads": lambda: DataLoader(Drawn(12), batch_size=2, workers=Workers(lanes=2)),
+    "sequential": lambda: DataLoader(Drawn(12), batch_size=2),
+    "single samples": lambda: DataLoader(Drawn(12), batch_size=None),
+    "own batches": lambda: DataLoader(Drawn(12), batch_sampler=BatchSampler(range(12), 2, False)),
+    "own random batches": lambda: DataLoader(Drawn(12), batch_sampler=BatchSampler(RandomSampler(range(12)), 2, False)),
+    "of an epoch": lambda: DataLoader(Drawn(12), batch_size=2, sampler=DistributedSampler(Drawn(12), 1, 0)),
+    "skipping": lambda: DataLoader(Drawn(12), batch_size=2, on_error="skip"),
+    "planned": lambda: DataLoader(Drawn(12), plan=BatchPlan(1, replicas=2)),
+    "planned stream": lambda: DataLoader(Forgetful(12), plan=BatchPlan(1, replicas=2), tail="pad"),
+}
+ODD = st.one_of(
+    JUNK,
+    st.sampled_from(
+        [
+            {"of": "sampler", "state": {}},
+            {"of": "iterator", "state": {"x": 1}},
+            {"count": 1, "turn": 0, "states": [{}]},
+            {"count": 0, "turn": 0, "states": [None]},
+            {"count": 0, "turn": 0, "states": [{"batches": 1, "ended": False, "dataset": 3, "iterator": None}]},
+            {"seed": 1},
+            {"epoch": 1},
+            {"generator": "A" * 6744},
+            (1,),
+            b"x",
+        ]
+    ),
+)
+
+
+@functools.cache
+def _sections() -> list[tuple[str, Any]]:
+    """Every part of a state of any kind of loader, to be put where it does not belong."""
+    return [part for kind in (*INLINE, *MORE) for part in _saved_anywhere(kind).items() if part[0] != "stoker_state"]
+
+
+@functools.cache
+def _saved_anywhere(kind: str) -> dict[str, Any]:
+    loader = {**KINDS, **MORE}[kind]()
+    next(iter(loader))
+    return dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("kind", [*INLINE, *MORE])
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_states_edited_in_several_places_are_refused_when_they_are_loaded_or_run(
+    kind: str, data: st.DataObject
+) -> None:
+    state = copy.deepcopy(_saved_anywhere(kind))
+    for _ in range(data.draw(st.integers(1, 3), label="edits")):
+        edit = data.draw(st.sampled_from(["replace", "remove", "put in"]), label="edit")
+        paths = [path for path in _own_paths(state) if path[-1] not in USERS_OWN]
+        if edit == "put in" or not paths:
+            name, part = data.draw(st.sampled_from(_sections()), label="part of another state")
+            state[name] = copy.deepcopy(part)
+            continue
+        path = data.draw(st.sampled_from(paths), label="path")
+        if edit == "remove":
+            del _at(state, path[:-1])[path[-1]]
+        else:
+            _at(state, path[:-1])[path[-1]] = copy.deepcopy(data.draw(ODD, label="in its place"))
+    loader = {**KINDS, **MORE}[kind]()
+    try:
+        loader.load_state_dict(copy.deepcopy(state))
+    except (StateError, ResumeMismatch):
+        assert len(list(loader)) == len(list({**KINDS, **MORE}[kind]()))
+        return
+    refused = None
+    try:
+        list(itertools.islice(loader, 30))
+        loader.state_dict()
+    except WorkersMismatch:
+        return  # with another number of workers it can be used
+    except StateError as error:
+        refused = str(error)  # by the user's own code, which nobody asks before it is needed
+    assert refused is None or "refused its part of the state" in refused
+
+
+@pytest.mark.parametrize(
+    "kind", ["stateful sampler", "iterator with a state", "map-style with a state", "iterable, workers"]
+)
+def test_a_part_that_its_owner_refuses_is_a_state_error_with_the_owners_words(kind: str) -> None:
+    state = saved(kind)
+    owned = {"stateful sampler": "state", "map-style with a state": "states"}.get(kind, "iterator")
+    owners = [path for path in _paths(state) if (path[-2:-1] == (owned,) if owned == "states" else path[-1] == owned)]
+    parts = [_at(state, path) for path in owners]
+    for part in parts:
+        if isinstance(part, dict):
+            part.clear()
+    loader = KINDS[kind]()
+    loader.load_state_dict(state)
+    with pytest.raises(StateError, match=r"refused its part of the state \(KeyError"):
+        samples_of(loader)
+
+
+def test_random_batches_of_a_batch_sampler_are_the_same_with_a_state_from_between_epochs() -> None:
+    def make() -> Any:
+        return DataLoader(range(12), batch_sampler=BatchSampler(RandomSampler(range(12)), 4, False))
+
+    loader = make()
+    for _ in range(2):
+        state = loader.state_dict()
+        expected = samples_of(loader)
+        again = make()
+        again.load_state_dict(state)
+        assert samples_of(again) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

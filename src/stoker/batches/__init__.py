@@ -14,7 +14,7 @@ from stoker.batches.inline import DROPPED, InlineBatches
 from stoker.batches.items import Items, take_next
 from stoker.batches.iterable_job import IterableJob
 from stoker.batches.job import MapJob, Payload, Style
-from stoker.batches.own_state import check_told, has_state, opened, state_of
+from stoker.batches.own_state import check_told, has_state, opened, restore, state_of
 
 __all__ = [
     "DROPPED",
@@ -29,6 +29,7 @@ __all__ = [
     "has_state",
     "is_default_collate",
     "opened",
+    "restore",
     "state_of",
     "take_next",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from stoker.batches.own_state import has_state, state_of
+from stoker.batches.own_state import has_state, restore, state_of
 
 log = logging.getLogger("stoker.resume")
 _PATIENCE_S = 5.0
@@ -79,10 +79,10 @@ class Items:
     def _restore(self) -> Iterator[Any]:
         place, self.pending = self.pending or {}, None
         if place["dataset"] is not None:
-            self.dataset.load_state_dict(place["dataset"])
+            restore(self.dataset, place["dataset"])
         iterator: Any = iter(self.dataset)
         if place["iterator"] is not None:
-            iterator.load_state_dict(place["iterator"])
+            restore(iterator, place["iterator"])
         if place.get("finished"):
             iterator = iterator if place["iterator"] is None else iter(self.dataset)
             return cast(Iterator[Any], iterator)

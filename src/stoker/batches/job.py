@@ -27,7 +27,7 @@ from stoker.batches.careful import Careful
 from stoker.batches.collate import avoid_shared_memory, collate_plainly, leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, plain_indices
 from stoker.batches.layout import Layout, Misfit, learn
-from stoker.batches.own_state import has_state, sealed_state_of, state_of
+from stoker.batches.own_state import has_state, restore, sealed_state_of, state_of
 from stoker.batches.packing import Packed, pack
 from stoker.batches.read_into import Reader
 from stoker.batches.rows import write_rows
@@ -109,7 +109,7 @@ class MapJob:
             avoid_shared_memory()
         self._keeps_state = has_state(self.dataset)
         if state is not None:
-            self.dataset.load_state_dict(state)
+            restore(self.dataset, state)
         if hasattr(self.dataset, "read_into"):
             self._reader = Reader(self.dataset)
 

@@ -48,6 +48,17 @@ def state_of(thing: Any) -> Any:
         return _untold(thing, error)
 
 
+def restore(thing: Any, state: Any) -> None:
+    """Bring it back to its place; StateError, with its own words, if it cannot take the state."""
+    try:
+        thing.load_state_dict(state)
+    except Exception as error:  # the user's code, given what may have been damaged
+        raise StateError(
+            f"{type(thing).__name__} refused its part of the state ({type(error).__name__}: {error}): it was damaged, "
+            "or is of another version of that class"
+        ) from error
+
+
 def sealed_state_of(thing: Any) -> Sealed | Untold:
     """The same, ready to travel to another process."""
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from stoker.batches import DROPPED, InlineBatches, has_state
+from stoker.batches import DROPPED, InlineBatches, has_state, restore
 from stoker.contracts import Run
-from stoker.errors import StateError, TooManyFailures
+from stoker.errors import TooManyFailures
 from stoker.loader.keys import Vacancy
 from stoker.loader.passes import BatchIterator
 from stoker.loader.reserves import Starved
@@ -25,7 +25,7 @@ class InlineIterator(BatchIterator):
         elif has_state(self._assembly.dataset):
             self._progress.dataset = self._assembly.dataset
             if states[0] is not None:
-                _restore(self._assembly.dataset, states[0])
+                restore(self._assembly.dataset, states[0])
 
     def _restart(self) -> None:
         self._start()
@@ -96,10 +96,3 @@ class InlineIterator(BatchIterator):
         if self._items.batch_size is None:
             return self._maker.of_item(samples[0], run)
         return self._maker.of_samples(samples, run)
-
-
-def _restore(dataset: Any, state: Any) -> None:
-    try:
-        dataset.load_state_dict(state)
-    except Exception as error:  # the user's code, given what may have been damaged
-        raise StateError(f"the dataset refused its part of the state ({type(error).__name__}: {error})") from error

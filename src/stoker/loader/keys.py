@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
-from stoker.batches import has_state, state_of, take_next
+from stoker.batches import has_state, restore, state_of, take_next
 from stoker.contracts import Keys
 from stoker.loader.epochs import epoch_of, tell_sampler
 from stoker.loader.ordered import OrderPlan
@@ -270,10 +270,10 @@ class SamplerStream(KeyStream):
     def _restore(self, start: Start) -> Any:
         place = start.state or {"of": None}
         if place["of"] == "sampler":
-            self._sampler.load_state_dict(place["state"])
+            restore(self._sampler, place["state"])
         iterator: Any = iter(self._sampler)
         if place["of"] == "iterator":
-            iterator.load_state_dict(place["state"])
+            restore(iterator, place["state"])
         elif place["of"] is None:
             _walk_again(iterator, start.batches if not self._group else start.position)
         if place.get("ended"):
@@ -296,6 +296,19 @@ def draw_for(sampler: Any) -> dict[str, Any]:
     if type(sampler) is RandomSampler and _is_cuttable(sampler):
         return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
     return epoch_of(sampler)
+
+
+def is_drawn_for(sampler: Any, drawn: dict[str, Any]) -> bool:
+    """Whether this sampler's epoch can be drawn from that."""
+    if isinstance(sampler, OrderPlan) or not drawn:
+        return True
+    if "generator" in drawn and not _is_generator(drawn["generator"]):
+        return False
+    if _is_cuttable(sampler):
+        return type(sampler) is SequentialSampler or "seed" in drawn or "generator" in drawn
+    return "seed" not in drawn and (
+        "generator" not in drawn or isinstance(getattr(sampler, "generator", None), torch.Generator)
+    )
 
 
 def state_between_epochs(sampler: Any, last: Any) -> Any:
@@ -330,6 +343,14 @@ def _encode(state: torch.Tensor) -> str:
 
 def _decode(text: str) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())
+
+
+def _is_generator(text: str) -> bool:
+    try:
+        torch.Generator().set_state(_decode(text))
+    except (ValueError, RuntimeError):  # not base 64; not what a generator can be set to
+        return False
+    return True
 
 
 def _exhaust(iterator: Iterator[Any]) -> None:

@@ -19,7 +19,7 @@ from stoker.errors import StateError
 from stoker.loader.arguments import threads_only
 from stoker.loader.epochs import Epochs
 from stoker.loader.failures import Failures
-from stoker.loader.keys import draw_for, is_cuttable, state_between_epochs
+from stoker.loader.keys import draw_for, is_cuttable, is_drawn_for, state_between_epochs
 from stoker.loader.ordered import OrderPlan
 from stoker.loader.own_arguments import OwnArguments
 from stoker.loader.planned import sampler_name
@@ -96,6 +96,7 @@ class Resumed:
 
     def _check_parts(self, place: Place) -> None:
         """Refuse a state that lacks what this loader would need to go on from the middle of an epoch."""
+        self._check_owners(place)
         if isinstance(self.dataset, IterableDataset) and place.workers is not None:
             check_iterable_states(place.workers["states"])
         if is_cuttable(self._index_sampler) and place.position > (place.data.get("length") or 0):
@@ -105,13 +106,35 @@ class Resumed:
         lacking = None
         if isinstance(self.dataset, IterableDataset) and place.workers is None:
             lacking = "workers", "where the iterable dataset stood in each worker"
-        elif isinstance(self.sampler, RandomSampler) and place.sampler is None and not place.drawn:
+        elif isinstance(self._drawn_from(), RandomSampler) and place.sampler is None and not place.drawn:
             lacking = "drawn", "what the epoch's order was drawn from"
         if lacking is not None:
             raise StateError(
                 f"the state is of the middle of an epoch but has no {lacking[0]!r}: {lacking[1]} is missing, and going "
                 "on would repeat or lose samples. Use a whole state; a checkpoint that only fills in keys which a new "
                 "loader's state has should store json.dumps(loader.state_dict()) instead."
+            )
+
+    def _check_owners(self, place: Place) -> None:
+        """Refuse parts of a state that nobody here could be given."""
+        is_iterable = isinstance(self.dataset, IterableDataset)
+        sampler = self._drawn_from()
+        states = [] if place.workers is None else place.workers["states"]
+        wrong = None
+        if (states and not is_iterable and not has_state(self.dataset)) or (
+            is_iterable
+            and any(state and state.get("dataset") is not None for state in states)
+            and not has_state(self.dataset)
+        ):
+            wrong = "workers", "places of the dataset, which keeps none"
+        elif place.sampler is not None and place.sampler["of"] == "sampler" and not has_state(sampler):
+            wrong = "sampler", "a place of the sampler, which keeps none"
+        elif not is_drawn_for(sampler, place.drawn):
+            wrong = "drawn", "what this loader's sampler does not draw from"
+        if wrong is not None:
+            raise StateError(
+                f"the state's {wrong[0]!r} has {wrong[1]}: it was edited, or is of a loader over another kind of "
+                "dataset or sampler. Load it into one like that in which it was saved."
             )
 
     def _next_place(self) -> Place:
@@ -137,12 +160,17 @@ class Resumed:
         place = self._described(last.place.epoch + 1 if last is not None else 0)
         keeps = self._iterator is not None and last is not None
         place.base_seed = last.place.base_seed if keeps and last is not None else self._draw_base_seed()
-        drawn_from = self.sampler if type(self._index_sampler) is BatchSampler else self._index_sampler
+        drawn_from = self._drawn_from()
         place.drawn = draw_for(drawn_from)
         place.sampler = state_between_epochs(drawn_from, last.place.sampler if last is not None else None)
         if last is not None:  # after the draws: a dataset's state may hold torch's generator
             place.workers = last.surviving_workers()
         return place
+
+    def _drawn_from(self) -> Any:
+        """The sampler that indices are drawn from: with a batch sampler of the user's own, the one inside it."""
+        index_sampler: Any = self._index_sampler
+        return index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
 
     def _draw_base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
