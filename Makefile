@@ -28,6 +28,7 @@ bench: $(READY)
 torture: $(READY)
 	$(BIN)/python -m pytest -m "(slow or faults) and not network and not gpu"
 	$(BIN)/python -m tests.faults.torture
+	$(BIN)/python -m tests.faults.stalls
 	$(BIN)/python -m tests.faults.outcomes
 
 clean:

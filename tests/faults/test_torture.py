@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
+import torch
 from tests.faults import torture as runner
 from tests.faults.poison import TURNS, Tortured, choose_faults
+from tests.faults.stalls import Outcome as StallsOutcome
+from tests.faults.stalls import Setup as Stalls
+from tests.faults.stalls import _compare, torment
 from tests.faults.torture import Outcome, Setup, torture
 
 from stoker.contracts import Failure
@@ -115,3 +120,40 @@ def test_the_runner_sees_failures_that_were_not_injected_missed_doubled_or_misre
 
 def test_a_dataset_without_poison_loads_as_it_is() -> None:
     assert [int(Tortured(3)[index][0]) for index in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("way", [("rows", 1), ("rows", 3), (None, 1), ("batches", 1)], ids=str)
+def test_workers_that_are_stopped_late_and_killed_spoil_no_row(way: tuple[Any, int]) -> None:
+    outcome = torment(Stalls(deaths=8, stalls=8, share=way[0], lanes=way[1], rows_per_run=None, busy=1))
+    assert outcome.wrong == []
+    assert outcome.deaths == 8
+    assert outcome.stalls >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_so_do_those_that_are_not_forked(start: str) -> None:
+    assert torment(Stalls(start, deaths=5, stalls=20)).wrong == []
+
+
+def test_a_row_that_was_overwritten_later_is_seen() -> None:
+    kept: list[Any] = []
+
+    class Batches(list[Any]):
+        _workers: tuple[Any, ...] = ()
+
+    numbers = list(range(60))
+    for step in range(10):
+        kept.append(torch.tensor(numbers[step * 6 : step * 6 + 6])[:, None].repeat(1, 4_000))
+    outcome = StallsOutcome({})
+    late = Batches(kept)
+
+    def walk() -> Any:
+        for step, batch in enumerate(late):
+            if step == 4:
+                late[1][2, 3_999] = 7  # a late worker
+            yield batch
+
+    _compare(walk(), numbers, Stalls(deaths=0), outcome, random.Random(0))
+    assert [line.split(":")[0] for line in outcome.wrong] == ["step 1, some batches later"]
