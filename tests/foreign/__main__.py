@@ -44,6 +44,8 @@ def main(folder: Path, words: list[str]) -> int:
             is_refused = any(word in test for word in suite.refused)
             regressions += not is_refused
             notes.append(f"{suite.name}: {'refused' if is_refused else 'WORSE'}: {test}")
+        skipped = [test for test, result in sorted(ours.items()) if (theirs.get(test), result) == ("passed", "skipped")]
+        notes += [f"{suite.name}: passed with torch's, skipped or xfailed with Stoker's: {test}" for test in skipped]
     print("\n" + "\n".join(notes or ["Nothing that passes with torch's loader fails with Stoker's."]))
     return 1 if regressions else 0
 

@@ -45,10 +45,8 @@ SUITES = (
         (
             "tests/trainer/test_trainer.py",
             "tests/trainer/test_trainer_utils.py",
-            "tests/trainer/test_data_collator.py",
         ),
-        keep="dataloader or data_ or sampler or iterable or resume or num_workers or test_train or dataset "
-        "or TrainerUtilsTest or Collator",
+        keep="dataloader or sampler or iterable or num_workers or worker or TrainerUtils",
     ),
     Suite("PyG: loaders", "pyg", "pyg-team/pytorch_geometric", ("test/loader",)),
     Suite("ignite: engine", "ignite", "pytorch/ignite", ("tests/ignite/engine",)),
@@ -72,9 +70,7 @@ SUITES = (
         "Lightning-AI/litData",
         (
             "tests/streaming/test_dataloader.py",
-            "tests/streaming/test_dataset.py",
             "tests/streaming/test_combined.py",
-            "tests/streaming/test_parallel.py",
         ),
     ),
     Suite(
