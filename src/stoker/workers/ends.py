@@ -8,6 +8,7 @@ descriptor says is believed, and the others only tell how it ended, if they know
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -17,11 +18,29 @@ import weakref
 from multiprocessing import connection
 from typing import Any
 
-# How long a worker that is not needed any more may take to finish what it is doing, and then to be ended politely.
-_PATIENCE_S = 1.0
+# How long a worker that is not needed any more may take to finish what it is doing (as with torch's loader, because it
+# may hold a lock or write a file), and then to be ended politely. At the end of the program nobody waits that long.
+_PATIENCE_S, _PATIENCE_AT_EXIT_S = 5.0, 1.0
 _POLITENESS_S = 0.5
 _UNKNOWN = 255
 _EXIT_CODE_S = 1.0  # how long a fork server may take to tell how its child ended
+
+
+_is_exiting = False
+
+
+def _note_exit() -> None:
+    global _is_exiting
+    _is_exiting = True
+
+
+weakref.finalize(_note_exit, bool)  # what weak references do at the end was registered before, so it is done after
+atexit.register(_note_exit)
+
+
+def patience_s() -> float:
+    """How long to wait for somebody who is not needed any more."""
+    return _PATIENCE_AT_EXIT_S if _is_exiting else _PATIENCE_S
 
 
 def watch_end(worker: Any, start_method: str) -> None:
@@ -56,7 +75,7 @@ def end_all(workers: list[Any], are_deaf: bool) -> None:
 
     `are_deaf` says that they do not heed SIGTERM.
     """
-    _wait_for(workers, _PATIENCE_S)
+    _wait_for(workers, patience_s())
     if not are_deaf:
         _signal(workers, signal.SIGTERM)
         _wait_for(workers, _POLITENESS_S)

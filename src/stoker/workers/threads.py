@@ -16,9 +16,8 @@ from typing import Any
 from stoker.contracts import Answer, EpochNote, Job, Report, Ticket
 from stoker.interrupts import interrupts_kept
 from stoker.slots import Arena
+from stoker.workers.ends import patience_s
 from stoker.workers.lanes import Desk, serve_async, serve_in_threads, slots_of
-
-_PATIENCE_S = 1.0  # for all of them together
 
 
 class ThreadCrew:
@@ -73,7 +72,7 @@ class ThreadCrew:
         with interrupts_kept():
             for _ in range(self._lanes):
                 self._put(None)
-            deadline = time.monotonic() + _PATIENCE_S
+            deadline = time.monotonic() + patience_s()
             for thread in self._threads:
                 if thread is not threading.current_thread():
                     thread.join(max(0.0, deadline - time.monotonic()))
