@@ -57,7 +57,7 @@ class TooManyFailures(StokerError, RuntimeError):
 
 
 class PassInterrupted(StokerError, RuntimeError):
-    """A pass that was left by an exception in the middle of `next()` is asked for more; the cause is that exception."""
+    """A pass that was left by an exception in the middle of `next()` is asked for more."""
 
 
 class UnevenBatch(StokerError, ValueError):

@@ -304,8 +304,8 @@ class Leaking:
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_worker_that_grows_too_large_is_replaced_between_two_tickets(lanes: int) -> None:
-    limit = psutil.Process().memory_info().rss + 40 * 2**20
-    workers = Workers(2, lanes, "fork", worker_max_bytes=limit)
+    own = psutil.Process().memory_info()
+    workers = Workers(2, lanes, "fork", worker_max_bytes=own.rss - own.shared + 40 * 2**20)
     loader: DataLoader[Any] = DataLoader(Leaking(96), 8, workers=workers, on_error="skip")
     rows = torch.cat(list(loader)).tolist()
     assert [index for index, _ in rows] == list(range(96))

@@ -135,7 +135,7 @@ class DevicePass:
         self._is_threaded = depth > 0 and not getattr(reader.batches, "wants_callers_thread", False)
         self._belt = _Belt(max(1, depth))
         self._lock = threading.Lock()
-        self._broken: BaseException | None = None  # what has ended the pass in the middle of a step
+        self._broken: str | None = None  # what has ended the pass in the middle of a step
         self._close = weakref.finalize(self, _stop, os.getpid(), self._belt, self._copies)
 
     def __iter__(self) -> DevicePass:
@@ -158,15 +158,15 @@ class DevicePass:
     def _next_batch(self) -> Any:
         if self._broken is not None:
             raise PassInterrupted(
-                f"this pass was interrupted by {type(self._broken).__name__} in the middle of next(), and cannot go "
-                "on. To go on after the last batch that was handed over: loader.load_state_dict(loader.state_dict()), "
-                "and iterate again."
-            ) from self._broken
+                f"this pass was interrupted by {self._broken} in the middle of next(), and cannot go on. To go on "
+                "after the last batch that was handed over: loader.load_state_dict(loader.state_dict()), and iterate "
+                "again."
+            )
         try:
             item = self._next_item()
             batch = self._copies.hand_over(item.copied) if item is not None and item.copied is not None else None
         except BaseException as error:  # a signal's: an item may be between the belt and the loop
-            self._broken = error
+            self._broken = type(error).__name__
             raise
         if item is None:
             raise StopIteration

@@ -7,6 +7,7 @@ loader.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
@@ -57,7 +58,9 @@ class BatchIterator(TorchIterator):
         # What moves the place on when the batches taken since the last step are handed over: nothing moves it before,
         # so that a state is exact whatever comes out of `next()`.
         self._behind: list[Callable[[], None]] = []
-        self._broken: BaseException | None = None  # what has ended the pass in the middle of a step
+        # What is said by a pass that was ended in the middle of a step. Never the exception itself: its traceback holds
+        # frames that hold the pass, or whoever waits for it in another thread.
+        self._broken: StokerError | None = None
         self._may_go_on = False  # the error at hand is a sample's, or of waiting: the pass stands where it should
         self._begin(loader)
         self._start()
@@ -236,7 +239,7 @@ class BatchIterator(TorchIterator):
                     self._do_chores(begin_ns)
             try:
                 if self._broken is not None:
-                    raise self._again(self._broken)
+                    raise copy.copy(self._broken)
                 if not self._yielded:
                     self._heed_news()
                 batch = self._next() if self._steps is None else self._steps.step(self._next)
@@ -264,17 +267,15 @@ class BatchIterator(TorchIterator):
         while self._behind:
             self._behind.pop(0)()
 
-    def _again(self, error: BaseException) -> BaseException:
+    def _broken_by(self, error: BaseException) -> StokerError:
         """What a pass that was broken says whenever it is asked for more."""
         if isinstance(error, StokerError):
-            return error.with_traceback(None)
-        interrupted = PassInterrupted(
+            return copy.copy(error)
+        return PassInterrupted(
             f"this pass was interrupted by {type(error).__name__} in the middle of next(), after {self._yielded} "
             "batches were handed over, and cannot go on. To go on after the last of them: "
             "loader.load_state_dict(loader.state_dict()), and iterate again."
         )
-        interrupted.__cause__ = error
-        return interrupted
 
     def begin_step(self) -> int:
         """The training loop asks whoever reads ahead for a batch: does chores that are due, gives when it asked."""
@@ -316,7 +317,7 @@ class BatchIterator(TorchIterator):
                 self._over()
                 self._chores.end()
             elif self._broken is None and not self._may_go_on:
-                self._broken = error
+                self._broken = self._broken_by(error)
             self._may_go_on = False
         finally:
             if not self._is_read_ahead:

@@ -146,17 +146,24 @@ class ProcessCrew:
         for number in self._recovery.stuck(self._arena.control, self._control, time.monotonic_ns()):
             end_now(self.workers[number])
         dead = [number for number, worker in enumerate(self.workers) if has_ended(worker)]
+        return self._replace(dead) if dead else []
+
+    def _collect_all(self) -> list[Report]:
         reports: list[Report] = []
-        while dead and (written := self.collect()):  # what they wrote before they died
+        while written := self.collect():
             reports += written
-        return reports + self._replace(dead) if dead else reports
+        return reports
 
     def _replace(self, dead: list[int]) -> list[Report]:
         """Workers are gone: start others in their seats, which take over what they held, or give up."""
+        reports = self._collect_all()  # what they wrote before they died
         lost: dict[Key, bool] = {}
         for number in dead:
             lost.update(self._sender.lost_with(number))
-        reports = [report for number in dead for report in self._bury(number, lost)]
+        # A ticket may have been let go by somebody who lives and has answered it: the answer was written before.
+        reports += self._collect_all()
+        lost = {key: was_taken for key, was_taken in lost.items() if key in self._outstanding}
+        reports += [report for number in dead for report in self._bury(number, lost)]
         if self._alone_now in lost:  # it has its turn again
             del lost[self._alone_now]
             self._alone.appendleft(self._alone_now)
