@@ -112,7 +112,7 @@ def test_a_source_that_cannot_tell_its_state_still_gives_batches() -> None:
 
     with AsyncPrefetch(Secretive()) as accessor:
         assert flat(accessor) == list(range(9))
-        with pytest.raises(LookupError, match="not now"):
+        with pytest.raises(StateError, match="LookupError: not now"):
             accessor.state_dict()
 
 

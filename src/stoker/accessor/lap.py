@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from stoker.accessor.rebatch import Rows, combine
-from stoker.batches import Items
+from stoker.batches import Items, check_told
 from stoker.contracts import MapSlot
 from stoker.errors import RemoteError
 
@@ -93,7 +93,9 @@ class Lap:
 
     def _stand(self) -> Any:
         if self._known is None:
-            self._known = self._items.state()
+            state = self._items.state()
+            check_told(state)
+            self._known = state
         return self._known
 
     def _stand_or_none(self) -> Any:
