@@ -18,6 +18,8 @@ from tests.faults.test_deaths import kill
 
 import stoker
 from stoker import Workers
+from stoker.workers.control import HEAD, NEXT
+from stoker.workers.ends import has_ended
 
 pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 methods = pytest.mark.parametrize("method", METHODS)
@@ -143,3 +145,25 @@ def test_a_key_that_cannot_be_unpickled_is_an_error_and_not_a_death(method: Any,
     with pytest.raises(Exception, match="this key cannot be read"):
         next(iterator)
     check(next(iterator), 4)
+
+
+def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_again() -> None:
+    """Whoever lives answers and lets go before anybody looks who holds what, and nothing was read of it yet."""
+    loader = stoker.DataLoader(Rows(400), 4, workers=sharing("fork", rows_per_run=1))
+    iterator: Any = iter(loader)
+    check(next(iterator), 0)
+    crew, (dead, living) = iterator._crew, iterator._workers
+    look = crew._sender.lost_with
+
+    def late(worker: int) -> Any:
+        cells, lane = crew._arena.control, crew._control.lane_at(1, 0)
+        while not has_ended(living) and (cells[NEXT] < cells[HEAD] or cells[lane]):
+            os.sched_yield()
+        return look(worker)
+
+    crew._sender.lost_with = late
+    kill([dead])
+    for step in range(1, 100):
+        check(next(iterator), 4 * step)
+    assert list(iterator) == []
+    assert loader.failures == []
