@@ -147,9 +147,23 @@ def test_a_key_that_cannot_be_unpickled_is_an_error_and_not_a_death(method: Any,
     check(next(iterator), 4)
 
 
-def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_again() -> None:
+class Counted(Rows):
+    """Leaves a byte for every sample that is loaded."""
+
+    def __init__(self, count: int, path: Path) -> None:
+        super().__init__(count)
+        self.path = path
+
+    def __getitem__(self, key: Any) -> Any:
+        with self.path.open("ab") as file:
+            file.write(b".")
+        return super().__getitem__(key)
+
+
+def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_again(tmp_path: Path) -> None:
     """Whoever lives answers and lets go before anybody looks who holds what, and nothing was read of it yet."""
-    loader = stoker.DataLoader(Rows(400), 4, workers=sharing("fork", rows_per_run=1))
+    loaded = tmp_path / "loaded"
+    loader = stoker.DataLoader(Counted(400, loaded), 4, workers=sharing("fork", rows_per_run=1))
     iterator: Any = iter(loader)
     check(next(iterator), 0)
     crew, (dead, living) = iterator._crew, iterator._workers
@@ -166,4 +180,4 @@ def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_agai
     for step in range(1, 100):
         check(next(iterator), 4 * step)
     assert list(iterator) == []
-    assert loader.failures == []
+    assert loaded.stat().st_size <= 401  # the one that the dead worker may have had, once more
