@@ -2,8 +2,11 @@
 
 `threads`, `processes`  the two kinds of crew, with the same few methods (`stoker.contracts.Crew`)
 `lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
-`pipes`      the descriptors between them;  `recovery`  deaths, and who is to blame
-`wire`       tickets and reports as fixed-size records in pipes
+`tickets`    how tickets get to workers: a pipe each, or the `board` for whoever is free
+`wire`       tickets and reports as records of a fixed size;  `pipes`  what they travel through
+`control`    the few numbers that all processes see
+`ends`       how a process ends, and letting it go;  `recovery`  deaths, and who is to blame
+`birth`      the first moments of a worker that is not forked
 `main`       what a worker process does from its first line to its last
 `identity`   worker ids and seeds, as torch documents them
 `parcel`     a dataset serialised once for all workers
