@@ -1,7 +1,7 @@
 """`stoker.DataLoader`: every argument of torch's `DataLoader`, the same batches, sooner.
 
 It is a subclass, so `isinstance` checks of trainers hold, and torch's own constructor checks the arguments and makes
-the samplers. What differs is the iterator, and two more arguments: `num_workers="auto"` and `workers=Workers(…)`.
+the samplers. What differs is the iterator, and the arguments that torch does not have: the class lists them.
 """
 
 from __future__ import annotations

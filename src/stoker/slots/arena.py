@@ -174,10 +174,6 @@ class Arena:
     def read_outbox(self, outbox: int, at: int, size_bytes: int) -> bytes:
         return self._read(outbox, at, size_bytes)
 
-    def drop(self, slot: int) -> None:
-        """Forget this process's mapping of a slot; views that exist keep it alive."""
-        self._maps.pop(slot, None)
-
     def close(self) -> None:
         if self._close.alive:
             self._maps.clear()
