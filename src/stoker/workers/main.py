@@ -30,7 +30,7 @@ from stoker.errors import RemoteError
 from stoker.interrupts import deafness_over
 from stoker.slots import Arena
 from stoker.workers.board import Claims
-from stoker.workers.control import EPOCH, FIRST, LANE_SPAN, ORDER, ROW, SINCE, Control, read_note
+from stoker.workers.control import EPOCH, FIRST, ORDER, ROW, SINCE, Control, read_note
 from stoker.workers.identity import Identity
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
 from stoker.workers.parcel import Parcel
@@ -81,10 +81,9 @@ def worker_main(station: Station) -> None:
     if station.owner_handles_term:
         signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
-    identity = Identity(station.seat, station.parcel.content.dataset)
-    identity.assume()
+    Identity(station.seat, station.parcel.content.dataset).assume()
     job = _open_job(station)
-    desk = _desk(station, job, identity)
+    desk = Seat(station, job).desk()
     lanes = station.seat.lanes
     if station.coroutines:
         asyncio.run(serve_async(job, desk, lanes, _async_take(station, desk)))
@@ -140,70 +139,78 @@ class FailedJob:
         return self.run(ticket, slot)
 
 
-def _desk(station: Station, job: Job, identity: Identity) -> Desk:
-    cells, control = station.arena.control, Control(station.seat.count, station.seat.lanes)
-    code, answers = TicketCode(station.arena), ReportWriter(station.arena, control, station.seat.id)
-    tickets = _taker(station, control)
-    place = control.lane_at(station.seat.id, 0)
-    epoch, leaving, beginning = 0, False, threading.Lock()
+class Seat:
+    """A worker's place at work: where its lanes take tickets, begin epochs and send reports."""
 
-    def take(lane: int) -> Ticket | None:
+    def __init__(self, station: Station, job: Job) -> None:
+        control = Control(station.seat.count, station.seat.lanes)
+        self._station, self._job, self._cells = station, job, station.arena.control
+        self._code = TicketCode(station.arena)
+        self._answers = ReportWriter(station.arena, control, station.seat.id)
+        self._tickets = _taker(station, control)
+        self._lanes = control.lanes_of(station.seat.id)
+        self._epoch = 0  # the one that the job has begun
+        self._beginning = threading.Lock()
+        self._is_leaving = False  # too large: it goes as soon as no lane is at work
+
+    def desk(self) -> Desk:
+        return Desk(
+            self._take, self._send, slots_of(self._station.arena), self._is_cancelled, _end_process, self._marker
+        )
+
+    def _take(self, lane: int) -> Ticket | None:
         while True:
-            if leaving:
+            if self._is_leaving:
                 threading.Event().wait()  # for ever: the last lane that is at work ends the process
-            taken = tickets.take()
+            taken = self._tickets.take()
             if taken is None:
                 return None
-            ticket = code.decode(taken[1])
+            ticket = self._code.decode(taken[1])
             ticket.claim = taken[0]
-            if not station.coroutines:  # those hold many tickets at a time
-                _mark(cells, place + lane * LANE_SPAN, ticket)
+            if not self._station.coroutines:  # those hold many tickets at a time
+                _mark(self._cells, self._lanes[lane], ticket)
             try:
-                code.load_keys(ticket)
+                self._code.load_keys(ticket)
             except Exception as error:  # the user's own keys, which cannot be unpickled here
                 ticket.keys = None
-                send(lane, ticket, _failure(station, ticket, error))
+                self._send(lane, ticket, _failure(self._station, ticket, error))
                 continue
-            begin_epoch_of(ticket)
+            self._begin_epoch_of(ticket)
             return ticket
 
-    def begin_epoch_of(ticket: Ticket) -> None:
-        nonlocal epoch
-        with beginning:  # no lane loads for an epoch whose note has not been read
-            if ticket.epoch != epoch and ticket.epoch == cells[EPOCH]:
-                identity.meet_torch()  # it may have been imported since
-                note = read_note(cells)
-                if epoch == 0 and ticket.epoch != station.epoch:
-                    job.begin_epoch(note)  # the epoch of the state was left before this worker had begun it
-                job.begin_epoch(note)
-                epoch = ticket.epoch
+    def _begin_epoch_of(self, ticket: Ticket) -> None:
+        with self._beginning:  # no lane loads for an epoch whose note has not been read
+            if ticket.epoch != self._epoch and ticket.epoch == self._cells[EPOCH]:
+                note = read_note(self._cells)
+                if self._epoch == 0 and ticket.epoch != self._station.epoch:
+                    self._job.begin_epoch(note)  # the epoch of the state was left before this worker had begun it
+                self._job.begin_epoch(note)
+                self._epoch = ticket.epoch
 
-    def send(lane: int, ticket: Ticket, report: Report) -> None:
+    def _send(self, lane: int, ticket: Ticket, report: Report) -> None:
         try:
-            record = answers.encode(report)
+            record = self._answers.encode(report)
         except Exception as error:  # what the user's code made cannot be pickled, or is too large
-            record = answers.encode(_failure(station, ticket, error))
+            record = self._answers.encode(_failure(self._station, ticket, error))
         try:
-            os.write(station.reports.fd, record)
+            os.write(self._station.reports.fd, record)
         except BrokenPipeError:
             _leave(0)  # nobody listens any more: the loader was closed
-        cells[place + lane * LANE_SPAN] = 0
-        tickets.release(ticket.claim)
-        nonlocal leaving
-        leaving = leaving or (station.max_bytes is not None and _private_bytes() > station.max_bytes)
-        if leaving and not any_at_work():
+        self._cells[self._lanes[lane]] = 0
+        self._tickets.release(ticket.claim)
+        self._leave_if_too_large()
+
+    def _leave_if_too_large(self) -> None:
+        most = self._station.max_bytes
+        self._is_leaving = self._is_leaving or (most is not None and _private_bytes() > most)
+        if self._is_leaving and not any(self._cells[place] for place in self._lanes):
             _leave(TOO_LARGE)
 
-    def any_at_work() -> bool:
-        return any(cells[place + lane * LANE_SPAN] for lane in range(station.seat.lanes))
+    def _marker(self, lane: int) -> Callable[[int], None] | None:
+        return _marker(self._cells, self._lanes[lane], self._station.timed) if self._station.watched else None
 
-    def marker(lane: int) -> Callable[[int], None] | None:
-        return _marker(cells, place + lane * LANE_SPAN, station.timed) if station.watched else None
-
-    def is_cancelled(ticket: Ticket) -> bool:
-        return bool(ticket.epoch != cells[EPOCH])
-
-    return Desk(take, send, slots_of(station.arena), is_cancelled, _end_process, marker)
+    def _is_cancelled(self, ticket: Ticket) -> bool:
+        return bool(ticket.epoch != self._cells[EPOCH])
 
 
 def _taker(station: Station, control: Control) -> Taker:
