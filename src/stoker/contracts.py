@@ -22,6 +22,7 @@ MapSlot = Callable[[int], Bytes]
 """Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
 
 START_METHODS = ("fork", "forkserver", "spawn")
+SHARES = ("parts", "rows", "batches")
 
 
 NO_ROW = -1  # what a lane notes while no sample is at hand: it collates, or pauses before another try
@@ -340,7 +341,7 @@ class Workers:
             raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
         if self.worker_max_bytes is not None:
             _whole(self, "worker_max_bytes", least=1)
-        if self.share not in (None, "parts", "rows", "batches"):
+        if self.share is not None and self.share not in SHARES:
             raise ValueError(f'share should be "parts", "rows", "batches" or None, but got {self.share!r}')
 
     @property

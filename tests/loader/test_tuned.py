@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker
-from stoker.contracts import START_METHODS, Workers
+from stoker.contracts import SHARES, START_METHODS, Workers
 from stoker.errors import TunedError
 from stoker.loader.probe import cores
 from stoker.loader.tuned import Tuned, read_tuned
@@ -29,6 +29,7 @@ SETTINGS = st.builds(
     processes=st.integers(0, 64),
     lanes=st.integers(1, 64),
     start_method=st.sampled_from([None, *START_METHODS]),
+    share=st.sampled_from([None, *SHARES]),
     prefetch_factor=st.none() | st.integers(1, 64),
     batch_size=st.none() | st.integers(1, 10**6),
     cores=st.none() | st.integers(1, 512),
@@ -120,6 +121,7 @@ def test_arguments_that_agree_are_fine(file: Path) -> None:
         ("format = 1\n[loader]\nprocesses = true", "processes should be a whole number"),
         ("format = 1\n[loader]\nprocesses = 1\nlanes = 0", "lanes should be a whole number from 1"),
         ('format = 1\n[loader]\nprocesses = 1\nstart_method = "thread"', "start_method should be one of"),
+        ('format = 1\n[loader]\nprocesses = 1\nshare = "half"', "share should be one of"),
         ("format = 1\n[loader]\nprocesses = 1\n[machine]\ncores = 1.5", "cores should be a whole number"),
     ],
 )

@@ -70,6 +70,26 @@ def test_of_settings_that_nobody_could_tell_apart_the_one_with_fewer_hands_wins(
     assert tuned(by_processes(9.0, 5.05, 5.0)).best.setting.workers == 1
 
 
+class Runs(list[int]):
+    """A dataset that is asked for many samples at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("parts_ms", [2.0, 20.0])
+def test_whether_runs_are_shared_or_given_whole_is_measured(parts_ms: float) -> None:
+    found = tuned(lambda setting: outcome(setting, (10.0 if setting.share is None else parts_ms) / 1e3), Runs(DATA))
+    assert {one.setting.share for one in found.tried} == {None, "parts"}
+    best = "parts" if parts_ms < 10 else None
+    assert (found.best.setting.share, found.tuned.share, found.tuned.workers.share) == (best, best, best)
+    assert ('share="parts"' in found.call) == (best is not None)
+
+
+def test_sharing_is_tried_only_where_the_dataset_gives_runs() -> None:
+    assert {one.setting.share for one in tuned(by_processes(9.0, 5.0, 5.0)).tried} == {None}
+
+
 def test_for_step_the_smallest_batch_wins_and_for_throughput_the_largest() -> None:
     def give(setting: Setting) -> Outcome:
         return outcome(setting, 0.001 + 0.0001 * (setting.batch_size or 0))

@@ -168,7 +168,7 @@ class _Watch:
 
 
 def _words(setting: Setting) -> str:
-    return setting.label({"workers", "lanes", "batch_size", "prefetch", "start_method"})
+    return setting.label({"workers", "lanes", "batch_size", "prefetch", "start_method", "share"})
 
 
 def _print(tuning: Tuning, out: Path, console: Console) -> None:

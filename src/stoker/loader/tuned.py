@@ -1,7 +1,7 @@
 """Settings that `stoker tune` found, kept in a small TOML file that `DataLoader(dataset, tuned="stoker.toml")` reads.
 
     format = 1
-    [loader]     what to pass: batch_size, processes, lanes, start_method, prefetch_factor
+    [loader]     what to pass: batch_size, processes, lanes, start_method, share, prefetch_factor
     [machine]    where it was found: cores
     [found]      for people: by which command, how fast; nothing reads it
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.contracts import START_METHODS, Workers
+from stoker.contracts import SHARES, START_METHODS, Workers
 from stoker.errors import TunedError
 from stoker.loader.probe import cores
 
@@ -34,6 +34,7 @@ else:  # the same reader, from PyPI
 log = logging.getLogger("stoker.tuned")
 
 FORMAT = 1
+_ONE_OF = {"start_method": START_METHODS, "share": SHARES}
 _LEAST = {"batch_size": 1, "processes": 0, "lanes": 1, "prefetch_factor": 1, "cores": 1}
 
 
@@ -44,6 +45,7 @@ class Tuned:
     processes: int
     lanes: int = 1
     start_method: str | None = None
+    share: str | None = None
     prefetch_factor: int | None = None
     batch_size: int | None = None
     cores: int | None = None
@@ -51,7 +53,7 @@ class Tuned:
 
     @property
     def workers(self) -> Workers:
-        return Workers(self.processes, self.lanes, self.start_method)  # type: ignore[arg-type]
+        return Workers(self.processes, self.lanes, self.start_method, self.share)  # type: ignore[arg-type]
 
     def to_toml(self) -> str:
         """The text of the file."""
@@ -75,7 +77,7 @@ class Tuned:
         partial.replace(path)
 
 
-_LOADER = ("batch_size", "processes", "lanes", "start_method", "prefetch_factor")
+_LOADER = ("batch_size", "processes", "lanes", "start_method", "share", "prefetch_factor")
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
@@ -136,9 +138,9 @@ def _known(where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:
 
 
 def _check_value(name: str, value: Any) -> None:
-    if name == "start_method":
-        if value not in START_METHODS:
-            raise ValueError(f"start_method should be one of {', '.join(START_METHODS)}, but is {value!r}")
+    if name in _ONE_OF:
+        if value not in _ONE_OF[name]:
+            raise ValueError(f"{name} should be one of {', '.join(_ONE_OF[name])}, but is {value!r}")
     elif type(value) is not int or value < _LEAST[name]:
         raise ValueError(f"{name} should be a whole number from {_LEAST[name]}, but is {value!r}")
 

@@ -37,6 +37,7 @@ class Setting:
     sleep_s: float = 0.0  # the pretended model's time for a step
     model: str = ""  # the name of a real model; empty: the sleep
     start_method: str | None = None  # of worker processes; None: the platform's
+    share: str | None = None  # how workers share a batch; None: the loader's own choice
 
     @property
     def key(self) -> str:
@@ -65,6 +66,8 @@ class Setting:
         yield "prefetch", "prefetch default" if self.prefetch is None else f"prefetch {self.prefetch}"
         if self.start_method is not None:
             yield "start_method", f"by {self.start_method}"
+        if self.share is not None:
+            yield "share", f"sharing {self.share}"
         yield "pin_memory", "pinned" if self.pin_memory else "not pinned"
         yield "model", "no model" if self.model_name == "none" else f"model {self.model_name}"
 

@@ -22,6 +22,7 @@ _SETTING_COLUMNS = (
     ("lanes", "lanes"),
     ("prefetch", "prefetch"),
     ("start_method", "start"),
+    ("share", "sharing"),
     ("pin_memory", "pinned"),
 )
 _ALWAYS = {"loader", "workers"}

@@ -19,6 +19,7 @@ _SETTING_COLUMNS = (
     ("lanes", "lanes"),
     ("prefetch", "prefetch"),
     ("start_method", "start"),
+    ("share", "sharing"),
 )
 _ALWAYS = {"workers", "lanes"}
 _MEASURED = ("trials", "samples/s", "step\nms", "CPU/sample\nms", "memory\nMB")

@@ -76,6 +76,7 @@ class Tuning:
             start_method=setting.start_method,
             prefetch_factor=setting.prefetch,
             batch_size=setting.batch_size,
+            share=setting.share,
             cores=self.cores,
             found=found,
         )
@@ -94,6 +95,7 @@ def call_of(setting: Setting) -> str:
         crew = [f"processes={setting.workers}"]
         crew += [f"lanes={setting.lanes}"] if setting.lanes > 1 else []
         crew += [f'start_method="{setting.start_method}"'] if setting.start_method is not None else []
+        crew += [f'share="{setting.share}"'] if setting.share is not None else []
         arguments.append(f"workers=stoker.Workers({', '.join(crew)})")
     if setting.prefetch is not None:
         arguments.append(f"prefetch_factor={setting.prefetch}")

@@ -1,7 +1,7 @@
 """Which settings there are for a dataset, which of them to look at first, and which lie beside each other.
 
-    processes × lanes × prefetch × start methods × batch sizes, without what does not exist (inline has no prefetch,
-    threads of the training process have no start method) or could not be told apart
+    processes × lanes × prefetch × start methods × ways of sharing × batch sizes, without what does not exist (inline
+    has no prefetch, threads of the training process have no start method) or could not be told apart
 
 Where a dataset could be probed, `stoker.loader.forecast` (the same that `num_workers="auto"` goes by) says where to
 begin, and which settings are not worth a trial. The forecast is coarse, so it only rules out what it expects to be far
@@ -33,15 +33,16 @@ class Space:
     prefetch: tuple[int, ...] = PREFETCH
     start_methods: tuple[str | None, ...] = (None,)
     batch_sizes: tuple[int | None, ...] = (None,)
+    shares: tuple[str | None, ...] = (None,)
 
     def settings(self) -> list[Setting]:
         """All of them, each once."""
-        every = product(self.batch_sizes, self.start_methods, self.prefetch, self.processes, self.lanes)
+        every = product(self.batch_sizes, self.start_methods, self.shares, self.prefetch, self.processes, self.lanes)
         return list(dict.fromkeys(self._setting(*values) for values in every))
 
     def crews(self) -> list[Setting]:
         """All crews, with the first of everything else."""
-        first = self.batch_sizes[0], self.start_methods[0], self.prefetch[0]
+        first = self.batch_sizes[0], self.start_methods[0], self.shares[0], self.prefetch[0]
         return list(dict.fromkeys(self._setting(*first, *crew) for crew in product(self.processes, self.lanes)))
 
     def axes(self, setting: Setting) -> Iterator[tuple[Setting, ...]]:
@@ -52,6 +53,7 @@ class Space:
             ("batch_size", tuple(sorted(self.batch_sizes, key=lambda size: size or 0))),
             ("prefetch", tuple(sorted(self.prefetch))),
             ("start_method", self.start_methods),
+            ("share", self.shares),
         )
         for name, values in lists:
             axis = tuple(dict.fromkeys(self._with(setting, name, value) for value in values))
@@ -63,11 +65,17 @@ class Space:
         changed = replace(setting, **values)  # type: ignore[arg-type]
         method = changed.start_method or self.start_methods[0]
         return self._setting(
-            changed.batch_size, method, changed.prefetch or 0, int(changed.workers or 0), changed.lanes
+            changed.batch_size, method, changed.share, changed.prefetch or 0, int(changed.workers or 0), changed.lanes
         )
 
     def _setting(
-        self, batch_size: int | None, start_method: str | None, prefetch: int, processes: int, lanes: int
+        self,
+        batch_size: int | None,
+        start_method: str | None,
+        share: str | None,
+        prefetch: int,
+        processes: int,
+        lanes: int,
     ) -> Setting:
         alone = processes == 0 and lanes == 1
         return Setting(
@@ -78,18 +86,21 @@ class Space:
             lanes,
             None if alone else prefetch,
             start_method=start_method if processes else None,
+            share=share if processes else None,
         )
 
 
-def space_for(dataset: str, core_count: int, is_map: bool) -> Space:
+def space_for(dataset: str, core_count: int, is_map: bool, gives_runs: bool = False) -> Space:
     """What is usually worth a look on this machine.
 
     An iterable dataset is read by one lane in each process; and only its author knows whether two workers share its
-    samples or double them, so no more than one is tried unasked.
+    samples or double them, so no more than one is tried unasked. A dataset that gives runs of samples (`__getitems__`)
+    is asked for whole batches unless somebody says otherwise: here is who may find out.
     """
     if not is_map:
         return Space(dataset, (0, 1), lanes=(1,))
-    return Space(dataset, (0, *process_counts(core_count), 2 * core_count))
+    shares = (None, "parts") if gives_runs else (None,)
+    return Space(dataset, (0, *process_counts(core_count), 2 * core_count), shares=shares)
 
 
 Foretell = Callable[[Setting], Forecast]
@@ -130,7 +141,7 @@ class Foreseen:
 
 def workers_of(setting: Setting) -> Workers:
     """Who loads with this setting."""
-    return Workers(int(setting.workers or 0), setting.lanes, setting.start_method)  # type: ignore[arg-type]
+    return Workers(int(setting.workers or 0), setting.lanes, setting.start_method, setting.share)  # type: ignore[arg-type]
 
 
 def _plain_beginning(space: Space) -> list[Setting]:

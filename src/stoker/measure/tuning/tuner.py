@@ -21,6 +21,7 @@ from stoker.measure.tuning.found import Tried, Tuning
 from stoker.measure.tuning.search import Effort, Search
 from stoker.measure.tuning.space import Foreseen, Space, space_for, workers_of
 from stoker.measure.tuning.trials import Teller, Trials
+from stoker.sources.fetch import fetch_for
 
 _TRIALS_IN_BUDGET = 30  # a trial is this part of the budget,
 _SHORTEST_S, _LONGEST_S = 0.2, 4.0  # within these,
@@ -71,7 +72,7 @@ def tune(
 
 def space_of(target: Target, aim: Aim, dataset: Any) -> Space:
     """What is worth a look for this target, where the aim does not say what to try."""
-    usual = space_for(target.name, cores(), _is_map(dataset))
+    usual = space_for(target.name, cores(), _is_map(dataset), _gives_runs(dataset))
     sizes: tuple[int | None, ...] = aim.batch_sizes or ((None,) if target.is_loader else (_BATCH_SIZE,))
     return Space(
         target.name,
@@ -80,6 +81,7 @@ def space_of(target: Target, aim: Aim, dataset: Any) -> Space:
         aim.prefetch or usual.prefetch,
         aim.start_methods or usual.start_methods,
         sizes,
+        usual.shares,
     )
 
 
@@ -96,6 +98,10 @@ def _dataset_of(target: Target) -> Any:
 
 def _is_map(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _gives_runs(dataset: Any) -> bool:
+    return _is_map(dataset) and fetch_for(dataset).by_runs
 
 
 def _looked_at(dataset: Any, look: Callable[[Any], Probe]) -> Probe | None:
