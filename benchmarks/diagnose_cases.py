@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 import stoker
-from stoker.loader.probe import cores
+from stoker.auto.probe import cores
 from stoker.measure.datasets.simulated import Simulated, SimulatedAsync, compute
 from stoker.measure.diagnosis import Cause
 

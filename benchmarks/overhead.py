@@ -30,12 +30,12 @@ from render import findings_table
 from suite import Suite, run
 
 import stoker
-from stoker.loader.crewed import CrewedIterator
-from stoker.loader.inline import InlineIterator
-from stoker.loader.page import Page
-from stoker.loader.tally import _LOOK_SHARE as LOOK_SHARE
-from stoker.loader.tally import Memory, PassTally, Tally
 from stoker.measure import Finding, median, quantile
+from stoker.passes.crewed import CrewedIterator
+from stoker.passes.inline import InlineIterator
+from stoker.watch.page import Page
+from stoker.watch.tally import _LOOK_SHARE as LOOK_SHARE
+from stoker.watch.tally import Memory, PassTally, Tally
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measuring.md"
 SETTINGS = "shares are of a batch that takes 100 µs: 10 000 batches/s"

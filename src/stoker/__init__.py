@@ -32,9 +32,9 @@ _HOMES = {
     "SharedList": "stoker.sources",
     "Stateful": "stoker.contracts",
     "rng": "stoker.order.current",
-    "torch_rng": "stoker.loader.torch_rng",
+    "torch_rng": "stoker.sampling.torch_rng",
     "shuffle_quality": "stoker.order",
-    "skip": "stoker.loader.state",
+    "skip": "stoker.resume.place",
     "to_device": "stoker.device",
     "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
@@ -90,12 +90,12 @@ if TYPE_CHECKING:
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.integrations.logging import log_stats as log_stats
     from stoker.loader import DataLoader as DataLoader
-    from stoker.loader.state import skip as skip
-    from stoker.loader.torch_rng import torch_rng as torch_rng
     from stoker.order import shuffle_quality as shuffle_quality
     from stoker.order.current import rng as rng
     from stoker.plan import BatchPlan as BatchPlan
     from stoker.plan import StepBatch as StepBatch
+    from stoker.resume.place import skip as skip
+    from stoker.sampling.torch_rng import torch_rng as torch_rng
     from stoker.sources import SharedList as SharedList
 
 

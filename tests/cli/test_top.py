@@ -11,8 +11,8 @@ import pytest
 from tests.loader.datasets import Made, number
 from typer.testing import CliRunner, Result
 
-import stoker.loader.chores
 import stoker.measure.running
+import stoker.watch.chores
 from stoker import DataLoader
 from stoker.cli import app
 from stoker.measure.running import Running
@@ -40,7 +40,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only loaders of this test are seen, from their second step on."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(stoker.loader.chores, "_PAGE_EVERY_NS", 0)
+    monkeypatch.setattr(stoker.watch.chores, "_PAGE_EVERY_NS", 0)
 
 
 def ask(*arguments: str) -> Result:

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import stoker
+from stoker.auto.tuned import read_tuned
 from stoker.cli import app
 from stoker.cli import tune as tune_command
-from stoker.loader.tuned import read_tuned
 from stoker.measure import tuning
 from stoker.measure.runs import Run
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import stoker
 from stoker import BatchPlan, DataLoader, OnError, Workers
 from stoker.contracts import EpochNote
-from stoker.loader.keys import KeyStream, Vacancy
-from stoker.loader.reserves import RESERVES, reserve
 from stoker.order import BlockShuffle, Shuffle, reserve_number
+from stoker.sampling.reserves import RESERVES, reserve
+from stoker.sampling.streams import KeyStream, Vacancy
 
 PER_STEP = 12
 RANKS = (1, 2, 3, 4)

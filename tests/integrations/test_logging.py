@@ -15,7 +15,7 @@ from tests.loader.datasets import Made, number
 
 import stoker
 from stoker import DataLoader
-from stoker.loader.stats import Stats
+from stoker.watch.stats import Stats
 
 
 class Told:

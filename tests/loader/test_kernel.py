@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stoker.loader import kernel
+from stoker.watch import kernel
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 IDLE = [sys.executable, "-c", "input()"]
@@ -50,7 +50,7 @@ def test_processes_that_began_at_different_times_are_told_apart(child: Any) -> N
 def test_a_long_pass_does_not_import_psutil_in_the_loop() -> None:
     watched = """if True:
         import sys, stoker
-        from stoker.loader import chores
+        from stoker.watch import chores
         chores._PAGE_EVERY_NS = 0  # the page, at every step
         loader = stoker.DataLoader(range(20), batch_size=2)
         for batch in loader:

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, SubsetRandomSampler
 
 import stoker
 from stoker import BatchPlan, Workers
-from stoker.loader.tuned import Tuned
+from stoker.auto.tuned import Tuned
 from stoker.order import BlockShuffle
 
 DATA = Made(24, number)

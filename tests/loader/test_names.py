@@ -11,7 +11,7 @@ from tests.loader.datasets import Made, number
 
 import stoker
 from stoker import BatchPlan, Workers
-from stoker.loader.own_arguments import OwnArguments
+from stoker.arguments.asked import OwnArguments
 
 TORCHS = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
 ARGUMENTS = sorted(set(inspect.signature(stoker.DataLoader.__init__).parameters) - TORCHS)

@@ -14,10 +14,10 @@ from tests.loader.datasets import Made, number
 from tests.loader.test_stats_times import Hand, Timed
 from torch.utils.data import Dataset
 
-import stoker.loader.chores
+import stoker.watch.chores
 from stoker import DataLoader
-from stoker.loader.page import Page, own_folder
-from stoker.loader.tally import Tally
+from stoker.watch.page import Page, own_folder
+from stoker.watch.tally import Tally
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where pages are, written at every step instead of every second."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("STOKER_TOP", raising=False)
-    monkeypatch.setattr(stoker.loader.chores, "_PAGE_EVERY_NS", 0)
+    monkeypatch.setattr(stoker.watch.chores, "_PAGE_EVERY_NS", 0)
     return tmp_path / f"stoker-{os.getuid()}"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.auto.choice import choose
+from stoker.auto.probe import probe
 from stoker.loader import probe as module
-from stoker.loader.auto import choose
-from stoker.loader.probe import probe
 
 
 class Noted:

@@ -19,8 +19,8 @@ from tests.loader.datasets import Awaited, Made, Numbers, number, picture, ragge
 from torch.utils.data import Dataset, TensorDataset
 
 from stoker import DataLoader, Workers
-from stoker.loader.stats import Stats
 from stoker.measure.trial import count_bytes
+from stoker.watch.stats import Stats
 
 WHO: dict[str, Workers] = {
     "inline": Workers(0, 0),

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from stoker import DataLoader
 from stoker.contracts import Answer, Report
-from stoker.loader.tally import PassTally, Tally
+from stoker.watch.tally import PassTally, Tally
 
 MS = 1_000_000
 

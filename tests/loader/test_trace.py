@@ -17,7 +17,7 @@ import pytest
 from tests.loader.datasets import Awaited, Made, Numbers, number, picture
 from tests.loader.test_stats_faults import DiesOnce
 
-import stoker.loader.trace
+import stoker.watch.trace
 from stoker import DataLoader, Workers
 
 PROCESSES = Workers(2, 2, start_method="fork")
@@ -179,7 +179,7 @@ def fails_at_2(index: int) -> float:
 
 
 def test_the_file_is_valid_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stoker.loader.trace, "_AT_ONCE", 7)
+    monkeypatch.setattr(stoker.watch.trace, "_AT_ONCE", 7)
     path, seen = tmp_path / "trace.json", []
     loader: DataLoader[Any] = DataLoader(Made(40, number), 1)
     with loader.trace(path):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stoker.loader.kernel import began
 from stoker.measure.running import running
+from stoker.watch.kernel import began
 
 PAGE: dict[str, Any] = {
     "pid": os.getpid(),

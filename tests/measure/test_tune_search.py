@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.loader.forecast import forecast
-from stoker.loader.probe import Probe
+from stoker.auto.forecast import forecast
+from stoker.auto.probe import Probe
 from stoker.measure.settings import Setting
 from stoker.measure.tuning.search import Effort, Search
 from stoker.measure.tuning.space import Foreseen, Space, space_for, workers_of

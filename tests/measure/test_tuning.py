@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker.measure
-from stoker.loader.probe import Probe, cores
-from stoker.loader.tuned import read_tuned
+from stoker.auto.probe import Probe, cores
+from stoker.auto.tuned import read_tuned
 from stoker.measure.isolated import Outcome
 from stoker.measure.runs import Failure
 from stoker.measure.settings import STOKER, Setting

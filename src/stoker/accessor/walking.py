@@ -15,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset
 
 from stoker.loader import DataLoader
-from stoker.loader.reserves import ranks_of
+from stoker.sampling.reserves import ranks_of
 
 
 def walkable(source: Any) -> Any:

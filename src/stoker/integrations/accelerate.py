@@ -21,7 +21,7 @@ from accelerate.state import GradientState
 from accelerate.utils import send_to_device
 
 from stoker.loader import DataLoader
-from stoker.loader.ordered import OrderPlan
+from stoker.sampling.ordered import OrderPlan
 
 
 def prepare(accelerator: Any, loader: DataLoader[Any]) -> PreparedLoader:

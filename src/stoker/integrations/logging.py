@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stoker.loader import DataLoader
-from stoker.loader.stats import Stats
+from stoker.watch.stats import Stats
 
 Log = Callable[[dict[str, float], int], object]
 

@@ -15,12 +15,8 @@ import torch
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
-from stoker.contracts import Failure, OnError, Workers
-from stoker.device import Lookahead
-from stoker.device.device_loader import DeviceLoader
-from stoker.device.lookahead import DevicePass
-from stoker.errors import ResumeMismatch
-from stoker.loader.arguments import (
+from stoker.arguments.asked import GivesWay, OwnArguments
+from stoker.arguments.checks import (
     check_dataset,
     check_faults,
     check_length,
@@ -32,24 +28,28 @@ from stoker.loader.arguments import (
     length_of,
     threads_only,
 )
-from stoker.loader.assemble import Assembly
-from stoker.loader.crewed import CrewedIterator
+from stoker.arguments.planned import Asked, Planned, read_plan
+from stoker.auto.tuned import Arguments, decided_by
+from stoker.contracts import Failure, OnError, Workers
+from stoker.device import Lookahead
+from stoker.device.device_loader import DeviceLoader
+from stoker.device.lookahead import DevicePass
+from stoker.errors import ResumeMismatch
 from stoker.loader.dynamo import hide
-from stoker.loader.epochs import Epochs, listen, tell
-from stoker.loader.failures import Failures, read_policy
-from stoker.loader.inline import InlineIterator
-from stoker.loader.ordered import OrderPlan, choose_order, choose_shard
-from stoker.loader.own_arguments import GivesWay, OwnArguments
-from stoker.loader.passes import BatchIterator
 from stoker.loader.patches import refuse_patched_iterators
-from stoker.loader.planned import Asked, Planned, read_plan
-from stoker.loader.progress import Progress
-from stoker.loader.resumed import Resumed
-from stoker.loader.state import Place
-from stoker.loader.tuned import Arguments, decided_by
-from stoker.loader.watched import Watched
 from stoker.order import Order
+from stoker.passes.assemble import Assembly
+from stoker.passes.batch_pass import BatchIterator
+from stoker.passes.crewed import CrewedIterator
+from stoker.passes.failures import Failures, read_policy
+from stoker.passes.inline import InlineIterator
 from stoker.plan import BatchPlan, Tail
+from stoker.resume.cursor import Progress
+from stoker.resume.place import Place
+from stoker.resume.resumed import Resumed
+from stoker.sampling.epochs import Epochs, listen, tell
+from stoker.sampling.ordered import OrderPlan, choose_order, choose_shard
+from stoker.watch.watched import Watched
 
 T = TypeVar("T", covariant=True)
 

@@ -116,7 +116,7 @@ def _order(loader: Any, kind: str) -> dict[str, Any]:
     """What says which samples make a batch."""
     from torch.utils.data import BatchSampler, IterableDataset
 
-    from stoker.loader.ordered import OrderPlan
+    from stoker.sampling.ordered import OrderPlan
 
     size: dict[str, Any] = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if isinstance(loader.dataset, IterableDataset):

@@ -1,6 +1,6 @@
 """Loaders at work on this machine now: their pages, read and made sense of.
 
-A page is a small file that a running loader keeps (`stoker.loader.page`). What stands in it came from another process,
+A page is a small file that a running loader keeps (`stoker.watch.page`). What stands in it came from another process,
 so nothing is believed that was not looked at: a page that is not what it should be is passed over, one whose process
 is gone, or whose process number belongs to another one by now, is removed.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 
-from stoker.loader.kernel import began
-from stoker.loader.page import folders, is_own, remove_stale
 from stoker.measure.watch import proportional_bytes, tree
+from stoker.watch.kernel import began
+from stoker.watch.page import folders, is_own, remove_stale
 
 _LARGEST_PAGE = 65536
 

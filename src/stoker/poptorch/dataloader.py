@@ -17,11 +17,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from stoker.arguments.asked import GivesWay
 from stoker.contracts import Failure
 from stoker.loader.dynamo import hide
-from stoker.loader.own_arguments import GivesWay
-from stoker.loader.stats import Stats
-from stoker.loader.trace import Trace
 from stoker.poptorch.accessor import AsynchronousDataAccessor
 from stoker.poptorch.enums import DataLoaderMode
 from stoker.poptorch.errors import Misuse
@@ -29,6 +27,8 @@ from stoker.poptorch.logs import log
 from stoker.poptorch.options import Options
 from stoker.poptorch.request import Request
 from stoker.poptorch.steps import StepLoader
+from stoker.watch.stats import Stats
+from stoker.watch.trace import Trace
 
 
 class DataLoader(StepLoader):

@@ -1,7 +1,7 @@
 """A batch sampler's batches, several to a step.
 
 Where torch's default collating makes the batches, joining their indices gives the same rows as joining the batches, so
-the workers load a step's rows straight into one slot (`stoker.loader.planned.Grouped`). A `collate_fn` of the user's
+the workers load a step's rows straight into one slot (`stoker.arguments.planned.Grouped`). A `collate_fn` of the user's
 own must see each batch by itself: then the batches are joined after collating, which is here.
 """
 

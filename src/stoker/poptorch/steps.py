@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
+from stoker.arguments.planned import Grouped
 from stoker.loader import DataLoader as Engine
-from stoker.loader.ordered import OrderPlan
-from stoker.loader.planned import Grouped
 from stoker.poptorch.enums import DataLoaderMode
 from stoker.poptorch.grouping import group_count, joined, length_or_none
 from stoker.poptorch.hosts import HostBlock
 from stoker.poptorch.request import Request, warn_of_last_group
+from stoker.sampling.ordered import OrderPlan
 
 
 class StepLoader(Engine[Any]):

@@ -162,7 +162,7 @@ def given_with(given: Given, loader: Any) -> Given:
 
 def _go_to(loader: Any, batch: int, given: Given) -> bool:
     """Let a Stoker loader begin with this batch of its epoch; whether it can."""
-    from stoker.loader.state import skip
+    from stoker.resume.place import skip
 
     try:
         loader.load_state_dict(skip(loader.state_dict(), batch, given.batch_size))

@@ -189,7 +189,7 @@ def _keys(view: _View) -> Iterator[Any]:
 
 
 def _sample_of(costs: list[Cost], sample: Any) -> Sample:
-    from stoker.loader.probe import sample_bytes
+    from stoker.auto.probe import sample_bytes
 
     # Other programs take time from samples by chance, from a quick one seldom but then much: so computing counts as
     # what it would take on the whole, not as what it took in these few samples.
@@ -245,7 +245,7 @@ def _gil_held(view: _View, computing_s: float, waiting_s: float) -> float:
     As many threads load as it takes for two of them to compute at any time. A thread that wants the GIL waits, one that
     wants a core queues, so a busy machine does not look like a held GIL.
     """
-    from stoker.loader.probe import threads_for_two
+    from stoker.auto.probe import threads_for_two
 
     if view.given.dataset == "iterable":
         return 0.0

@@ -51,7 +51,7 @@ def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) ->
 
 def given_of(loader: Any) -> Given:
     """What a loader says of itself."""
-    from stoker.loader.probe import cores
+    from stoker.auto.probe import cores
 
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and loader._planned is not None):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from stoker.loader.stats import duration
 from stoker.measure.diagnosis.facts import CROWDED, LOADED, TAKEN, Cause, Facts, Given, Pace, Sample, Tried
 from stoker.measure.diagnosis.judge import is_held_up, keeps_up, lost_s, slows_the_model
 from stoker.measure.diagnosis.parts import parts_of
 from stoker.measure.diagnosis.streams import HOW_TO_SPLIT, SAME, SPLIT
 from stoker.measure.diagnosis.suspects import suspects
+from stoker.watch.stats import duration
 
 _CROWDED = 1.3
 _SWAPPED_BYTES = 20e6  # less is what any machine does now and then: a guess

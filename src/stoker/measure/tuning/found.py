@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.loader.tuned import Tuned
+from stoker.auto.tuned import Tuned
 from stoker.measure.groups import Group
 from stoker.measure.records import now
 from stoker.measure.settings import Setting

@@ -3,7 +3,7 @@
     processes × lanes × prefetch × start methods × ways of sharing × batch sizes, without what does not exist (inline
     has no prefetch, threads of the training process have no start method) or could not be told apart
 
-Where a dataset could be probed, `stoker.loader.forecast` (the same that `num_workers="auto"` goes by) says where to
+Where a dataset could be probed, `stoker.auto.forecast` (the same that `num_workers="auto"` goes by) says where to
 begin, and which settings are not worth a trial. The forecast is coarse, so it only rules out what it expects to be far
 behind.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from stoker.auto.forecast import Forecast, process_counts, ranked
 from stoker.contracts import Workers
-from stoker.loader.forecast import Forecast, process_counts, ranked
 from stoker.measure.settings import STOKER, Setting
 
 LANES = (1, 2, 4, 8, 16, 32)

@@ -138,7 +138,7 @@ def prepare_for_a_while(
 
 def batches_ahead(loader: Any) -> int:
     """How many batches may be under way when one is taken; 0 for a loader that makes them when they are asked for."""
-    from stoker.loader.assemble import Assembly
+    from stoker.passes.assemble import Assembly
 
     assembly = Assembly(loader)
     return 0 if assembly.is_inline else assembly.window().most

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from stoker.loader.auto import platform_start_method
-from stoker.loader.forecast import Forecast, forecast, sample_s
-from stoker.loader.probe import Probe, cores, probe
+from stoker.auto.choice import platform_start_method
+from stoker.auto.forecast import Forecast, forecast, sample_s
+from stoker.auto.probe import Probe, cores, probe
 from stoker.measure.isolated import run_isolated
 from stoker.measure.rebuild import kind_of
 from stoker.measure.settings import GIVEN, Setting

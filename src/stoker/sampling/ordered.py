@@ -16,9 +16,9 @@ from typing import Any
 import torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 
-from stoker.loader.epochs import Epochs
 from stoker.order import LastStep, Order, Sequential, Shard, Shuffle, rank_positions, steps_per_epoch
 from stoker.order.permutation import Numbers
+from stoker.sampling.epochs import Epochs
 
 
 class OrderPlan(DistributedSampler[Any]):

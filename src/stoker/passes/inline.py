@@ -8,9 +8,9 @@ from typing import Any
 from stoker.batches import DROPPED, InlineBatches, has_state, restore
 from stoker.contracts import Run
 from stoker.errors import TooManyFailures
-from stoker.loader.keys import Vacancy
-from stoker.loader.passes import BatchIterator
-from stoker.loader.reserves import Starved
+from stoker.passes.batch_pass import BatchIterator
+from stoker.sampling.reserves import Starved
+from stoker.sampling.streams import Vacancy
 
 
 class InlineIterator(BatchIterator):

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stoker.auto.probe import cores
 from stoker.contracts import SHARES, START_METHODS, Workers
 from stoker.errors import TunedError
-from stoker.loader.probe import cores
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -25,7 +25,7 @@ from typing import Any
 
 from stoker.batches import check_told, opened
 from stoker.errors import ResumeMismatch, StateError
-from stoker.loader.keys import Start
+from stoker.sampling.streams import Start
 
 VERSION = 1
 _GENERATOR = 6744  # characters of a torch generator's state, 5056 bytes, in base 64

@@ -1,7 +1,7 @@
 """What a `BatchPlan` means for a loader: which arguments the engine gets, and who this process is.
 
 The engine below knows nothing of plans: it is asked for batches of the combined size, in an order it knows, and what it
-hands over is wrapped (`stoker.loader.steps`). So everything else of a loader, its workers, states and failures, is as
+hands over is wrapped (`stoker.passes.steps`). So everything else of a loader, its workers, states and failures, is as
 without a plan.
 
 Who is who follows from the number of ranks (`shard=`, torch.distributed, or torchrun's environment):
@@ -22,10 +22,10 @@ from torch.utils.data import BatchSampler, IterableDataset
 
 from stoker.batches import is_default_collate
 from stoker.contracts import OnError
-from stoker.loader.ordered import OrderPlan, choose_shard
 from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle, Spread
 from stoker.order.permutation import Numbers
 from stoker.plan import TAILS, BatchPlan, Tail
+from stoker.sampling.ordered import OrderPlan, choose_shard
 
 _UNEVEN = {"drop": ("drop",), "keep": ("pad", "even"), "pad": ("pad",)}
 """What ranks may do with the last, partial step, for each tail."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from stoker.loader.ordered import OrderPlan
-from stoker.loader.planned import Planned
-from stoker.loader.state import Place
+from stoker.arguments.planned import Planned
 from stoker.plan import Columns, StepBatch, columns_of, join_rows, take_rows
+from stoker.resume.place import Place
+from stoker.sampling.ordered import OrderPlan
 
 Pull = Callable[[], Any]
 

@@ -24,7 +24,7 @@ import weakref
 from typing import Any
 
 from stoker.contracts import Answer, Order, Report
-from stoker.loader.tally import PassTally
+from stoker.watch.tally import PassTally
 
 _AT_ONCE = 1000
 _AT_LEAST_EVERY_NS = 1_000_000_000

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stoker.loader.page import Page
-from stoker.loader.stats import Stats
-from stoker.loader.tally import Counts, PassTally, Tally
+from stoker.watch.page import Page
+from stoker.watch.stats import Stats
+from stoker.watch.tally import Counts, PassTally, Tally
 
 _PAGE_EVERY_NS = 1_000_000_000
 NEVER = 2**63

@@ -24,11 +24,11 @@ import numpy as np
 from stoker.batches import Delivery, Payload
 from stoker.contracts import Answer, Ask, Gap, Order, Report
 from stoker.errors import PassInterrupted, RemoteError, TooManyFailures, WorkerDied, WorkerTimeout
-from stoker.loader.keys import Draw, Vacancy
-from stoker.loader.passes import BatchIterator
-from stoker.loader.reserves import Starved
-from stoker.loader.rounds import Rounds
-from stoker.loader.sharing import Sharing
+from stoker.passes.batch_pass import BatchIterator
+from stoker.passes.rounds import Rounds
+from stoker.passes.sharing import Sharing
+from stoker.sampling.reserves import Starved
+from stoker.sampling.streams import Draw, Vacancy
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader

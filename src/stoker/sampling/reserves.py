@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stoker.contracts import EpochNote
-from stoker.loader.keys import KeyStream, Vacancy
-from stoker.loader.ordered import OrderPlan, choose_shard
 from stoker.order import reserve_number
+from stoker.sampling.ordered import OrderPlan, choose_shard
+from stoker.sampling.streams import KeyStream, Vacancy
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader

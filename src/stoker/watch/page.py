@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stoker.loader.kernel import began
+from stoker.watch.kernel import began
 
 OFF = "STOKER_TOP"
 _NUMBERS = itertools.count()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.loader.passes import BatchIterator
+    from stoker.passes.batch_pass import BatchIterator
 
 
 class LoopClock:

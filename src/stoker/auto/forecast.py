@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from stoker.auto.probe import Probe
 from stoker.contracts import Workers
-from stoker.loader.probe import Probe
 
 INLINE = Workers(processes=0, lanes=1)
 

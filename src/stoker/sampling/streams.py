@@ -26,8 +26,8 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 
 from stoker.batches import has_state, restore, state_of, take_next
 from stoker.contracts import Keys
-from stoker.loader.epochs import epoch_of, tell_sampler
-from stoker.loader.ordered import OrderPlan
+from stoker.sampling.epochs import epoch_of, tell_sampler
+from stoker.sampling.ordered import OrderPlan
 
 log = logging.getLogger("stoker.resume")
 _PATIENCE_S = 5.0

@@ -8,7 +8,7 @@ The rules, first match wins (a sample costs t; an epoch loaded by one thread cos
     mostly waiting                            processes × lanes, as many as the waiting takes
     computing                                 processes (threads, if it cannot be shipped and lets the GIL go)
 
-How many is what `stoker.loader.forecast` expects to be the quickest epoch, its start included. Workers are started when
+How many is what `stoker.auto.forecast` expects to be the quickest epoch, its start included. Workers are started when
 they promise a fifth less time for the first epoch already, or when starting them is a twentieth of it at most: then
 whatever the model does meanwhile is gained.
 """
@@ -23,11 +23,11 @@ from typing import Any
 import torch.multiprocessing
 from torch.utils.data import IterableDataset
 
+from stoker.auto.forecast import INLINE, Forecast, crews, forecast, ranked
+from stoker.auto.probe import Probe, cores, probe, shipping_bytes
 from stoker.contracts import Workers
-from stoker.loader.forecast import INLINE, Forecast, crews, forecast, ranked
-from stoker.loader.probe import Probe, cores, probe, shipping_bytes
-from stoker.loader.stats import duration
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
+from stoker.watch.stats import duration
 
 log = logging.getLogger("stoker.auto")
 

@@ -23,11 +23,11 @@ from torch.utils.data import IterableDataset
 from stoker.batches import InlineBatches, Items, IterableJob, MapJob, Style, has_state, is_default_collate
 from stoker.contracts import Crew, Job, Randomness, Workers
 from stoker.errors import WorkersMismatch
-from stoker.loader.datapipes import DataPipes
-from stoker.loader.keys import KeyStream, Start, key_stream
-from stoker.loader.reseed import SampleSeeds
-from stoker.loader.state import Place
-from stoker.loader.window import Window
+from stoker.passes.window import Window
+from stoker.resume.place import Place
+from stoker.sampling.datapipes import DataPipes
+from stoker.sampling.reseed import SampleSeeds
+from stoker.sampling.streams import KeyStream, Start, key_stream
 from stoker.slots import PrivateArena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.workers import ProcessCrew, ThreadCrew

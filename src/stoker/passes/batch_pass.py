@@ -22,16 +22,16 @@ from stoker.batches import Delivery, InlineBatches
 from stoker.contracts import EpochNote
 from stoker.device import Pinning
 from stoker.errors import PassInterrupted, StokerError
-from stoker.loader.assemble import Assembly
-from stoker.loader.chores import Chores
-from stoker.loader.keys import KeyStream
-from stoker.loader.loop_clock import LoopClock
-from stoker.loader.progress import Progress
-from stoker.loader.reserves import reserves_for
-from stoker.loader.stats import Stats
-from stoker.loader.steps import steps_for
-from stoker.loader.tally import PassTally
-from stoker.loader.trace import PassTrace
+from stoker.passes.assemble import Assembly
+from stoker.passes.steps import steps_for
+from stoker.resume.cursor import Progress
+from stoker.sampling.reserves import reserves_for
+from stoker.sampling.streams import KeyStream
+from stoker.watch.chores import Chores
+from stoker.watch.loop_clock import LoopClock
+from stoker.watch.stats import Stats
+from stoker.watch.tally import PassTally
+from stoker.watch.trace import PassTrace
 
 if TYPE_CHECKING:
     from stoker.loader.dataloader import DataLoader

@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
+from stoker.arguments.asked import OwnArguments
+from stoker.arguments.checks import threads_only
+from stoker.arguments.planned import sampler_name
 from stoker.batches import has_state
 from stoker.device import Lookahead
 from stoker.errors import StateError
-from stoker.loader.arguments import threads_only
-from stoker.loader.epochs import Epochs
-from stoker.loader.failures import Failures
-from stoker.loader.keys import draw_for, is_cuttable, is_drawn_for, state_between_epochs
-from stoker.loader.ordered import OrderPlan
-from stoker.loader.own_arguments import OwnArguments
-from stoker.loader.planned import sampler_name
-from stoker.loader.progress import Progress
-from stoker.loader.state import Place, check_iterable_states, check_same_data, check_step
+from stoker.passes.failures import Failures
+from stoker.resume.cursor import Progress
+from stoker.resume.place import Place, check_iterable_states, check_same_data, check_step
+from stoker.sampling.epochs import Epochs
+from stoker.sampling.ordered import OrderPlan
+from stoker.sampling.streams import draw_for, is_cuttable, is_drawn_for, state_between_epochs
 
 
 class Resumed:

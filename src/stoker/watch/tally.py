@@ -27,8 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.contracts import Report
-from stoker.loader.kernel import proportional_bytes
-from stoker.loader.stats import Stats
+from stoker.watch.kernel import proportional_bytes
+from stoker.watch.stats import Stats
 
 KEPT_WAITS = 4096
 _NUMBERS = itertools.count(1)

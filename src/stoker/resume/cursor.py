@@ -12,8 +12,8 @@ from typing import Any
 
 from stoker.batches import Items, opened, state_of
 from stoker.contracts import Order
-from stoker.loader.keys import KeyStream
-from stoker.loader.state import Place
+from stoker.resume.place import Place
+from stoker.sampling.streams import KeyStream
 
 
 class Progress:

@@ -7,15 +7,15 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stoker.loader.chores import Listener
-from stoker.loader.failures import Failures
-from stoker.loader.own_arguments import OwnArguments
-from stoker.loader.stats import Stats
-from stoker.loader.tally import KEPT_WAITS, Tally
-from stoker.loader.trace import Trace
+from stoker.arguments.asked import OwnArguments
+from stoker.passes.failures import Failures
+from stoker.watch.chores import Listener
+from stoker.watch.stats import Stats
+from stoker.watch.tally import KEPT_WAITS, Tally
+from stoker.watch.trace import Trace
 
 if TYPE_CHECKING:
-    from stoker.loader.passes import BatchIterator
+    from stoker.passes.batch_pass import BatchIterator
 
 
 class Watched:

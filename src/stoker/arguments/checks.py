@@ -33,7 +33,7 @@ def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, cont
     if isinstance(num_workers, str):
         if num_workers != "auto":
             raise TypeError(f'num_workers should be a whole number or "auto", but got {num_workers!r}')
-        from stoker.loader.auto import decide
+        from stoker.auto.choice import decide
 
         return decide(dataset, context)
     if not isinstance(num_workers, numbers.Integral):
