@@ -30,7 +30,7 @@ from render import findings_table
 from suite import Suite, run
 
 import stoker
-from stoker.measure import Finding, median, quantile
+from stoker.bench import Finding, median, quantile
 from stoker.passes.crewed import CrewedIterator
 from stoker.passes.inline import InlineIterator
 from stoker.watch.page import Page
