@@ -38,6 +38,7 @@ _HOMES = {
     "to_device": "stoker.device",
     "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
+    "MissingExtra": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "PassInterrupted": "stoker.errors",
     "StateError": "stoker.errors",
@@ -51,6 +52,7 @@ __all__ = [
     "AsyncPrefetch",
     "BatchPlan",
     "DataLoader",
+    "MissingExtra",
     "OnError",
     "PassInterrupted",
     "ResumeMismatch",
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
     from stoker.device import to_device as to_device
+    from stoker.errors import MissingExtra as MissingExtra
     from stoker.errors import PassInterrupted as PassInterrupted
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
