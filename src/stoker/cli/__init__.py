@@ -1,9 +1,8 @@
 """A person's door: the `stoker` command.
 
-    demo, bench, tune, report, diagnose, top   one file a subcommand: parse, call, print
-    app     all of them together
-    words   from the words of a command line to values
-    bars    what is shown while something is measured or made
+`demo`, `bench`, `tune`, `report`, `diagnose`, `top`  one file a subcommand: parse, call, print
+`app`    all of them together
+`words`  from the words of a command line to values;  `bars`  what is shown while something is measured or made
 
 Nothing is decided here that a program could not decide too. The files of subcommands import only typer when they are
 loaded, and torch, Pillow or rich when they are run, so that `stoker --help` answers at once. What the command needs
