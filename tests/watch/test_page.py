@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loader.datasets import Made, number
-from tests.loader.test_stats_times import Hand, Timed
+from tests.datasets import Made, number
+from tests.watch.test_stats_times import Hand, Timed
 from torch.utils.data import Dataset
 
 import stoker.watch.chores

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.loader.datasets import Awaited, Made, Numbers, number, picture, ragged_every_fifth, record
+from tests.datasets import Awaited, Made, Numbers, number, picture, ragged_every_fifth, record
 from torch.utils.data import Dataset, TensorDataset
 
 from stoker import DataLoader, Workers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, number
+from tests.datasets import Made, number
 
 import stoker
 from stoker import BatchPlan, Workers

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.datasets import Made
 from tests.faults.test_deaths import kill
-from tests.loader.datasets import Made
 
 import stoker
 from stoker import PassInterrupted, WorkerDied, Workers
