@@ -15,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset
 
 from stoker.loader import DataLoader
-from stoker.loader.dataloader import setup_of
+from stoker.loader.dataloader import asked_of, setup_of
 from stoker.passes.assemble import Assembly
 
 
@@ -58,7 +58,7 @@ class _Sequence:
 
 def check_rows(source: Any, rebatch: int | None) -> None:
     """Refuse to combine batches of ranks that each lose rows of their own: the numbers of batches would differ."""
-    if rebatch is None or not isinstance(source, DataLoader) or source.asked.policy.action != "drop":
+    if rebatch is None or not isinstance(source, DataLoader) or asked_of(source).policy.action != "drop":
         return
     if (ranks := Assembly(setup_of(source)).ranks) > 1:
         raise ValueError(

@@ -277,6 +277,11 @@ def setup_of(loader: DataLoader[Any]) -> Setup:
     )
 
 
+def asked_of(loader: DataLoader[Any]) -> Asked:
+    """`loader.asked`, also of a subclass that has taken that name for itself."""
+    return loader._asked
+
+
 def again(loader: DataLoader[Any], **changes: Any) -> Asked:
     """The call of a loader like this one, with nothing left to a file or to "auto", and these arguments changed."""
     workers = setup_of(loader).workers
