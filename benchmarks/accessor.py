@@ -26,7 +26,7 @@ from suite import Suite, run
 from torch.utils.data import DataLoader
 
 from stoker import AsyncPrefetch
-from stoker.measure import Finding, median
+from stoker.bench import Finding, median
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "async.md"
 BYS: tuple[Literal["thread", "process"], ...] = ("thread", "process")

@@ -30,7 +30,7 @@ from render import findings_table
 from suite import Suite, run
 
 import stoker
-from stoker.measure import Finding, median, quantile
+from stoker.bench import Finding, median, quantile
 from stoker.watch.page import Page
 from stoker.watch.tally import _LOOK_SHARE as LOOK_SHARE
 from stoker.watch.tally import Memory, PassTally

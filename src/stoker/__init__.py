@@ -7,7 +7,7 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     batches  rows become what the user gets   device   where the model is
     plan     how much one step takes          loader   joins the rooms
     accessor any iterable, loaded ahead       poptorch PopTorch's names
-    measure, report, cli                      watching, showing, a person's door
+    bench, tuning, diagnosis, report, cli      measuring, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stoker.cli import app
-from stoker.measure.diagnosis import Cause, Change, Diagnosis, Tried, diagnosis_from_json
-from stoker.measure.diagnosis.facts import Facts, Given, Pace
+from stoker.diagnosis import Cause, Change, Diagnosis, Tried, diagnosis_from_json
+from stoker.diagnosis.facts import Facts, Given, Pace
 from stoker.report.findings import closing
 
 MODULE = """
@@ -42,8 +42,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name, answer in (("load_per_core", 0.0), ("crowding", 1.0)):  # the suite itself crowds the machine
-        monkeypatch.setattr(f"stoker.measure.diagnosis.measuring.{name}", lambda answer=answer: answer)
-    monkeypatch.setattr("stoker.measure.diagnosis.measuring.share_taken", lambda seconds: 0.0)
+        monkeypatch.setattr(f"stoker.diagnosis.measuring.{name}", lambda answer=answer: answer)
+    monkeypatch.setattr("stoker.diagnosis.measuring.share_taken", lambda seconds: 0.0)
     yield tmp_path
     sys.modules.pop("trainings", None)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stoker.measure.runs import Failure, Span, TrialRecord
-from stoker.measure.settings import Setting
-from stoker.measure.trial import Trial
+from stoker.bench.runs import Failure, Span, TrialRecord
+from stoker.bench.settings import Setting
+from stoker.bench.trial import Trial
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>evil</b> $x$ [red]"
 MACHINE = {"cores": 2, "memory_gib": 24.0, "system": "Linux 6", "processor": "a processor"}

@@ -19,7 +19,7 @@ from tests.datasets import Awaited, Made, Numbers, number, picture, ragged_every
 from torch.utils.data import Dataset, TensorDataset
 
 from stoker import DataLoader, Workers
-from stoker.measure.trial import count_bytes
+from stoker.bench.trial import count_bytes
 from stoker.watch.stats import Stats
 
 WHO: dict[str, Workers] = {

@@ -24,7 +24,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stoker.measure.trial import Trial
+    from stoker.bench.trial import Trial
 
     Trials = dict[tuple[str, "int | str"], list[Trial]]
 
@@ -113,7 +113,7 @@ def _loaders() -> dict[str, MakeLoader]:
 
 
 def _draw(folder: Path, images: int, bar: Any) -> Any:
-    from stoker.measure.faces import FacesDataset, draw_faces
+    from stoker.bench.datasets.faces import FacesDataset, draw_faces
 
     task = bar.add_task(_DRAWING, total=images)
     draw_faces(folder, images, progress=lambda done, _total: bar.update(task, completed=done))
@@ -152,7 +152,7 @@ def _turns() -> list[tuple[str, WorkerCount]]:
 
 
 def _one_pass(loader: MakeLoader, dataset: Any, count: WorkerCount, model_s: float, limit: int | None = None) -> Trial:
-    from stoker.measure.trial import measure
+    from stoker.bench.trial import measure
 
     batches = loader(dataset, batch_size=BATCH_SIZE, shuffle=True, num_workers=count)
     return measure(batches, model=lambda _batch: time.sleep(model_s), limit=limit)

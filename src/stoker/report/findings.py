@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stoker.measure.diagnosis import Diagnosis, Tried
-from stoker.measure.diagnosis.facts import WORTH_IT
+from stoker.diagnosis import Diagnosis, Tried
+from stoker.diagnosis.facts import WORTH_IT
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,9 +15,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from stoker.measure.groups import METRICS, Group, group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.statistics import quantile
+from stoker.bench.groups import METRICS, Group, group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.statistics import quantile
 from stoker.report.charts import Chart, charts_of
 from stoker.report.table import cell, figure, with_deviation
 from stoker.report.verdict import verdicts

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.measure.groups import METRICS, Group, timelines
-from stoker.measure.runs import TrialRecord
+from stoker.bench.groups import METRICS, Group, timelines
+from stoker.bench.runs import TrialRecord
 from stoker.report.facets import Panel, panels, x_values
 
 if TYPE_CHECKING:

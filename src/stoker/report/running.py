@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.running import Running
+from stoker.bench.running import Running
 from stoker.report.verdict import FREE, HELD_UP
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.groups import Group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.settings import varied
-from stoker.measure.statistics import Summary
+from stoker.bench.groups import Group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.settings import varied
+from stoker.bench.statistics import Summary
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.settings import varied
+from stoker.bench.settings import varied
 from stoker.report.table import cell, figure
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stoker.measure.tuning import Tried
+    from stoker.tuning import Tried
 
 _SETTING_COLUMNS = (
     ("batch_size", "batch"),
