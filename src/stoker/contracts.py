@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -350,6 +350,11 @@ class Workers:
         return self.on_death == "restart" or self.sample_timeout_s is not None or self.worker_max_bytes is not None
 
     @property
+    def are_threads(self) -> bool:
+        """Whether the training process loads with threads of its own."""
+        return self.processes == 0 and self.lanes > 1
+
+    @property
     def total_lanes(self) -> int:
         """How many samples are under way at the same time."""
         return self.lanes * max(1, self.processes)
@@ -363,41 +368,16 @@ def _whole(owner: object, name: str, least: int) -> None:
         raise ValueError(f"{name} should be at least {least}, but got {value}")
 
 
-@dataclass
-class Order:
-    """One batch on its way through the loader."""
+@dataclass(frozen=True)
+class Filled:
+    """What lies in a slot when all reports of a batch are in."""
 
-    number: int
     slot: int
     rows: int
-    keys: Any
-    ask: Ask
-    worker: int | None = None
-    position: int = 0  # place of its first row in the epoch
-    epoch: int = 0  # of its tickets
-    batch: int = 0  # its number in the epoch
-    end: int = 0  # samples of the epoch that are used up after it, over all ranks
-    rows_left: int = 0
-    layout: int = 0
-    size_bytes: int = 0
-    misfit: bool = False
-    cancelled: bool = False
-    failed: list[tuple[int, int, Any]] = field(default_factory=list)  # (row, worker, RemoteError) of bad samples
-    dropped: set[int] = field(default_factory=set)  # rows that are left out when the batch is handed over
-    recorded: list[tuple[Any, int, int | None, Any]] = field(
-        default_factory=list
-    )  # (index, position, worker, RemoteError)
-    asked: Any = None  # the keys as they were drawn, before bad samples were replaced
-    empty: bool = False  # all its rows were dropped
-    attempts: dict[int, int] = field(default_factory=dict)  # how many samples were tried for a row
-    error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised
-    payloads: list[tuple[int, Any]] = field(default_factory=list)  # (start row, payload) of each run
-    sampler_state: Any = None  # where the sampler stood after these keys, if it can say
-    worker_state: Any = None  # where the worker's dataset stood after this batch, if it can say
-
-    @property
-    def complete(self) -> bool:
-        return self.rows_left == 0
+    layout: int  # its fingerprint; 0: not rows, but what the first payload says
+    size_bytes: int
+    payloads: list[tuple[int, Any]]  # (first row, payload) of each run
+    dropped: Collection[int]  # rows that are left out
 
 
 Keys = Sequence[Any] | npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.loader.datasets import Point, record
+from tests.datasets import Point, record
 
 ROWS = 6
 Make = Callable[[int], Any]

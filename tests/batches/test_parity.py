@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tests.batches.kinds import KINDS, ROWS
-from tests.loader.comparing import Described, described, outcomes, tried
+from tests.comparing import Described, described, outcomes, tried
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.collate import default_collate_fn_map
 

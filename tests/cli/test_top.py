@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loader.datasets import Made, number
+from tests.datasets import Made, number
 from typer.testing import CliRunner, Result
 
 import stoker.bench.running

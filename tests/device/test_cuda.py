@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from tests.loader.datasets import Made, picture
+from tests.datasets import Made, picture
 
 import stoker
 from stoker.device.copies import StreamCopies, copies_for

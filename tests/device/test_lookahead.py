@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data
-from tests.loader.datasets import Made, Numbers, number, picture, record
+from tests.datasets import Made, Numbers, number, picture, record
 
 import stoker
 from stoker import Workers

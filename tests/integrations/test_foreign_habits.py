@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, SizedNumbers, number
+from tests.datasets import Made, SizedNumbers, number
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import stoker

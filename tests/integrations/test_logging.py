@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, number
+from tests.datasets import Made, number
 
 import stoker
 from stoker import DataLoader

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, SizedNumbers, number, picture
+from tests.datasets import Made, SizedNumbers, number, picture
 
 import stoker
 from stoker import BatchPlan, Workers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.loader.comparing import outcomes
-from tests.loader.datasets import Made, Numbers, SizedNumbers, number
+from tests.comparing import outcomes
+from tests.datasets import Made, Numbers, SizedNumbers, number
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import stoker

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.loader.comparing import outcomes
-from tests.loader.datasets import (
+from tests.comparing import outcomes
+from tests.datasets import (
     Awaited,
     AwaitedOrNot,
     FillsRows,

@@ -169,7 +169,7 @@ NO_MEMORY = """
 import resource, sys
 import numpy, torch, stoker
 from stoker import Workers
-from tests.loader.datasets import Made
+from tests.datasets import Made
 sample = torch.ones(3, 64, 64)
 mode = sys.argv[1]
 workers = {"inline": Workers(), "threads": Workers(0, 2), "process": Workers(1, 1, "fork")}[mode]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, picture
+from tests.datasets import Made, picture
 from tests.slots.test_kept_batches import CREWS, each_crew, firsts, pictures
 
 import stoker

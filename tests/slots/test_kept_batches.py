@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, picture
+from tests.datasets import Made, picture
 
 import stoker
 from stoker import Workers
@@ -209,7 +209,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 import stoker
 from stoker import Workers
-from tests.loader.datasets import Made, picture
+from tests.datasets import Made, picture
 kept = []
 for epoch in range(3):
     kept += stoker.DataLoader(Made(300, picture), 2, workers=Workers(2, 2, "fork"))

@@ -28,7 +28,7 @@ from stoker.accessor.lap import Place
 from stoker.accessor.options import PrefetchOptions
 from stoker.accessor.stats import Tally
 from stoker.batches import Delivery
-from stoker.contracts import Answer, Ask, EpochNote, Order, Report, Ticket
+from stoker.contracts import Answer, Ask, EpochNote, Filled, Report, Ticket
 from stoker.errors import RemoteError, WorkerDied
 from stoker.slots import PrivateArena, SlotPool
 from stoker.workers.processes import arena_for
@@ -275,13 +275,11 @@ class Ring:
             return None, StopIteration()
         self._tally.steps += 1
         self._tally.size_bytes += report.size_bytes
-        order = Order(report.order, slot, 1, None, Ask.BATCH, size_bytes=report.size_bytes)
-        order.payloads.append((0, report.payload))
-        return self._build(order)
+        return self._build(Filled(slot, 1, 0, report.size_bytes, [(0, report.payload)], ()))
 
-    def _build(self, order: Order) -> tuple[Any, BaseException | None]:
+    def _build(self, filled: Filled) -> tuple[Any, BaseException | None]:
         try:
-            return self._delivery.build(order), None
+            return self._delivery.build(filled), None
         except Exception as error:  # what can be pickled there cannot be unpickled here
             self.is_over = True
             return None, error

@@ -15,7 +15,8 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset
 
 from stoker.loader import DataLoader
-from stoker.sampling.reserves import ranks_of
+from stoker.loader.dataloader import asked_of, setup_of
+from stoker.passes.assemble import Assembly
 
 
 def walkable(source: Any) -> Any:
@@ -57,9 +58,9 @@ class _Sequence:
 
 def check_rows(source: Any, rebatch: int | None) -> None:
     """Refuse to combine batches of ranks that each lose rows of their own: the numbers of batches would differ."""
-    if rebatch is None or not isinstance(source, DataLoader) or source._failures.policy.action != "drop":
+    if rebatch is None or not isinstance(source, DataLoader) or asked_of(source).policy.action != "drop":
         return
-    if (ranks := ranks_of(source)) > 1:
+    if (ranks := Assembly(setup_of(source)).ranks) > 1:
         raise ValueError(
             f'rebatch={rebatch} combines rows, and on_error="drop" leaves out other rows on each of {ranks} ranks: one '
             'would have fewer batches, and the others wait for it for ever. Use on_error="skip", or leave rebatch out.'

@@ -1,4 +1,4 @@
-"""What a loader was asked for: who loads, and whether the arguments fit together.
+"""Who loads, and whether the arguments fit together.
 
 Torch's own constructor checks torch's arguments; here are those that torch does not have, and combinations. Each error
 says what to change.
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from stoker.arguments.asked import Asked
 from stoker.contracts import OnError, Workers
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -78,19 +79,14 @@ def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
         )
 
 
-def is_plain(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
-    """Whether nothing but the loader itself says which samples come next."""
-    return sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-
-
-def check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: Any, seed: Any, shard: Any) -> None:
+def check_order(asked: Asked) -> None:
     """An order needs a dataset that it can be put upon."""
-    if not is_plain(dataset, sampler, batch_sampler):
+    if not asked.is_plain:
         raise ValueError(
             "order and shard say which samples come next; an IterableDataset, a sampler or a batch_sampler says so "
             "itself. Use one or the other."
         )
-    if shard is not None and shuffle and seed is None:
+    if asked.shard is not None and asked.shuffle and asked.seed is None:
         raise ValueError("all ranks must shuffle alike: give seed= beside shard= and shuffle=True")
 
 
@@ -127,13 +123,3 @@ def check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:
             f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "
             f"workers={workers} has {workers.lanes}. Use more processes, or draw from stoker.rng() in the dataset."
         )
-
-
-def threads_only(workers: Workers) -> bool:
-    """Whether the training process loads with threads of its own."""
-    return workers.processes == 0 and workers.lanes > 1
-
-
-def length_of(dataset: Any) -> int:
-    """How many samples there are, for datasets that are known to say so."""
-    return len(dataset)

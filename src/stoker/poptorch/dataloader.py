@@ -107,9 +107,9 @@ class DataLoader(StepLoader):
         else:
             self._accessor.load_state_dict(state_dict)
 
-    def stats(self) -> Stats:
+    def stats(self, memory: bool = True) -> Stats:
         """Where the time went so far."""
-        return super().stats() if self._accessor is None else self._accessor.loader.stats()
+        return super().stats(memory) if self._accessor is None else self._accessor.loader.stats(memory)
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto."""
@@ -122,11 +122,9 @@ class DataLoader(StepLoader):
 
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
-        last = self._progress
-        if not self._request.repeats_epochs or last is None or last.finished or self._place is not None:
-            return
-        log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
-        self._place = self._described(last.place.epoch)
+        left = self._course.begin_again_if_left() if self._request.repeats_epochs else None
+        if left is not None:
+            log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", left)
 
 
 def _keeps_workers(asked: bool | None, num_workers: int | str) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from stoker.arguments.planned import Grouped
 from stoker.loader import DataLoader as Engine
 from stoker.poptorch.enums import DataLoaderMode
 from stoker.poptorch.grouping import group_count, joined, length_or_none
 from stoker.poptorch.hosts import HostBlock
 from stoker.poptorch.request import Request, warn_of_last_group
+from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan
 
 
@@ -43,14 +43,14 @@ class StepLoader(Engine[Any]):
 
     def close(self) -> None:
         """Let the workers go, also those that would stay for another pass. Steps that were handed over stay valid."""
-        latest = self._latest() if self._latest is not None else None
+        latest = self._course.watch.latest_pass
         if latest is not None:
             latest.close()
 
     def worker_pids(self) -> list[int]:
         """The processes that load for the latest pass."""
-        latest = self._latest() if self._latest is not None else None
-        return [worker.pid for worker in latest._workers] if latest is not None else []
+        latest = self._course.watch.latest_pass
+        return latest.pids() if latest is not None else []
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch's order comes next, where the order follows from a seed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.loader import unwilling as u
+from tests.resume import unwilling as u
 
 import stoker
 from stoker import StateError, Workers

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loader.elastic_ranks import PER_STEP, SAMPLES, make_loader, read_log
+from tests.resume.elastic_ranks import PER_STEP, SAMPLES, make_loader, read_log
 
 import stoker
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from tests.loader.state_datasets import Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
+from tests.resume.state_datasets import Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
 
 import stoker
 from stoker import DataLoader

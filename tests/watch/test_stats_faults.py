@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.loader.test_stats import who
+from tests.watch.test_stats import who
 from torch.utils.data import Dataset, get_worker_info
 
 from stoker import DataLoader, OnError, WorkerDied, Workers

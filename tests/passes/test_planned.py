@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.loader.datasets import Made, picture, record
+from tests.datasets import Made, picture, record
 from tests.plan.plans import factorisations
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, TensorDataset
 

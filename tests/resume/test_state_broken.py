@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.loader.state_datasets import Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
+from tests.resume.state_datasets import Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
 from torch.utils.data import BatchSampler, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 

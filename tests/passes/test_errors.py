@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.comparing import outcomes, tried
+from tests.datasets import Awaited, InRuns, Made, Numbers, number, picture
 from tests.faults.hanging import outcome_of
-from tests.loader.comparing import outcomes, tried
-from tests.loader.datasets import Awaited, InRuns, Made, Numbers, number, picture
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 import stoker

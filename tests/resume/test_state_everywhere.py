@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.state_datasets import Backwards, Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
+from tests.resume.state_datasets import Backwards, Drawn, Forgetful, Remembers, Rotating, WithBookmark, WithPlace
 from torch.utils.data import BatchSampler, ConcatDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from stoker import DataLoader, Workers

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, number
+from tests.datasets import Made, number
 
 import stoker
 from stoker import BatchPlan, Workers
-from stoker.arguments.asked import OwnArguments
+from stoker.arguments.asked import Asked
 
 TORCHS = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
 ARGUMENTS = sorted(set(inspect.signature(stoker.DataLoader.__init__).parameters) - TORCHS)
-METHODS = ["failures", "stats", "on_stats", "trace", "set_epoch", "use_stateful_dataloader"]
+METHODS = ["failures", "stats", "on_stats", "trace", "set_epoch", "use_stateful_dataloader", "asked"]
 NAMES = [*ARGUMENTS, *METHODS]
 THEIRS = object()
 DATA = Made(12, number)
@@ -99,5 +99,8 @@ def test_what_was_asked_is_seen_where_nobody_else_uses_the_name() -> None:
     assert loader.failures == []
 
 
-def test_the_record_has_every_argument_that_torch_has_not() -> None:
-    assert sorted(OwnArguments.__dataclass_fields__) == ARGUMENTS
+def test_the_record_has_the_arguments_of_the_constructor_in_its_order_with_its_defaults() -> None:
+    asked, given = inspect.signature(Asked), inspect.signature(stoker.DataLoader)
+    assert [(one.name, one.default) for one in asked.parameters.values()] == [
+        (one.name, one.default) for one in given.parameters.values()
+    ]

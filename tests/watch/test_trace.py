@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loader.datasets import Awaited, Made, Numbers, number, picture
-from tests.loader.test_stats_faults import DiesOnce
+from tests.datasets import Awaited, Made, Numbers, number, picture
+from tests.watch.test_stats_faults import DiesOnce
 
 import stoker.watch.trace
 from stoker import DataLoader, Workers

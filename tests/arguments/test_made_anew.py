@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.loader.datasets import Made, SizedNumbers, number
+from tests.datasets import Made, SizedNumbers, number
 from torch.utils.data import BatchSampler, SubsetRandomSampler
 
 import stoker
 from stoker import BatchPlan, Workers
 from stoker.auto.tuned import Tuned
+from stoker.loader.dataloader import setup_of
 from stoker.order import BlockShuffle
 
 DATA = Made(24, number)
@@ -104,7 +105,7 @@ def test_ignites_way_gives_the_same_batches(loader: Any) -> None:
     expected = rows(loader)
     torch.manual_seed(1)
     assert samples(rows(again)) == samples(expected)
-    assert again._asked.workers == loader._asked.workers
+    assert setup_of(again).workers == setup_of(loader).workers
 
 
 def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
@@ -115,7 +116,7 @@ def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
     expected = rows(loader)
     torch.manual_seed(1)
     assert rows(again) == expected
-    assert again._asked.workers == loader._asked.workers
+    assert setup_of(again).workers == setup_of(loader).workers
 
 
 @pytest.mark.parametrize("remake", [like_ignite, like_lightning])
