@@ -130,7 +130,7 @@ def test_what_cannot_be_seen_is_named_with_its_line() -> None:
     inside = look(DataLoader(Sour(), batch_size=4))  # type: ignore[arg-type]
     assert inside.sample is None or inside.sample.count <= 3  # those before it, as far as they were come to
     assert "KeyError at " in inside.trouble
-    assert "test_diagnosis_look.py" in inside.trouble
+    assert "test_look.py" in inside.trouble
     empty = look(DataLoader([], batch_size=4))  # type: ignore[arg-type]
     assert "is the dataset empty" in empty.trouble
 

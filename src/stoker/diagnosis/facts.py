@@ -25,6 +25,7 @@ from stoker.bench.calls import workers_call
 from stoker.bench.settings import STOKER
 from stoker.bench.statistics import median
 from stoker.contracts import Workers
+from stoker.passes.window import window_for
 
 STRAGGLING = 0.2
 """Slow samples that take less of the time of all are not what holds a loader up: a guess."""
@@ -93,10 +94,9 @@ class Given:
     @property
     def burst(self) -> int:
         """How many batches may arrive at once: one a worker, or, where lanes share rows, all that are under way."""
-        workers = max(1, self.processes)
         if self.lanes <= 1:
-            return workers
-        return max(workers * (self.prefetch or 2), -(-2 * self.hands // (self.batch_size or 1)))
+            return max(1, self.processes)
+        return window_for(Workers(self.processes, self.lanes), self.prefetch or 2, self.batch_size or 1).most
 
 
 @dataclass(frozen=True)
