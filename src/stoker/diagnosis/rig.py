@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.bench.rebuild import kind_of
+from stoker.bench.rebuild import kind_of, setup_of
 from stoker.bench.settings import GIVEN, STOKER
 from stoker.diagnosis.facts import Given, Pace
 from stoker.diagnosis.pace import pace_of
@@ -54,10 +54,10 @@ def given_of(loader: Any) -> Given:
     from stoker.auto.probe import cores
 
     kind = kind_of(loader)
-    if kind == GIVEN or (kind == STOKER and loader._planned is not None):
+    if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
         return Given(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
-    workers = loader._asked.workers if kind == STOKER else None
+    workers = setup_of(loader).workers if kind == STOKER else None
     return Given(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
