@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stoker.bench.runs import Run
-from stoker.cli import app
+from stoker.cli.app import app
 
 SMALL = ["--workers", "0,1", "--repeats", "1", "--batches", "4", "--batch-sizes", "4"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from stoker.cli import app
+from stoker.cli.app import app
 from stoker.diagnosis import Cause, Change, Diagnosis, Tried, diagnosis_from_json
 from stoker.diagnosis.facts import Facts, Given, Pace
 from stoker.report.findings import closing

@@ -15,7 +15,7 @@ import stoker.bench.running
 import stoker.watch.chores
 from stoker import DataLoader
 from stoker.bench.running import Running
-from stoker.cli import app
+from stoker.cli.app import app
 from stoker.report.running import cells_of, word_on
 
 ONE = Running(

@@ -11,8 +11,8 @@ import stoker
 from stoker import tuning
 from stoker.auto.tuned import read_tuned
 from stoker.bench.runs import Run
-from stoker.cli import app
 from stoker.cli import tune as tune_command
+from stoker.cli.app import app
 
 SMALL = ["--budget-s", "1", "--workers", "0,1", "--lanes", "1", "--prefetch", "2", "--batch-sizes", "4"]
 

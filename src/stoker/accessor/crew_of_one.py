@@ -6,13 +6,12 @@ own children (a loader's workers notice that the filler is gone, but torch's tak
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from typing import Any
 
-import psutil
 import torch.multiprocessing
 
+from stoker.accessor.below import kill_below
 from stoker.accessor.filling import SourceJob
 from stoker.accessor.options import PrefetchOptions
 from stoker.contracts import Crew
@@ -44,9 +43,7 @@ def interrupt(crew: Crew) -> None:
     """Wake whoever waits for the filler; a process does not finish what it is doing."""
     for worker in workers_of(crew):
         if not has_ended(worker):
-            with contextlib.suppress(psutil.Error):  # it ends at this very moment
-                for child in psutil.Process(worker.pid).children(recursive=True):
-                    child.kill()
+            kill_below(worker.pid)
             end_now(worker)
     if isinstance(crew, ThreadCrew):
         crew.wake()

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from stoker.bench.watch import proportional_bytes, tree
+from stoker.extras import brought_by
 from stoker.watch.kernel import began
 from stoker.watch.page import folders, is_own, remove_stale
+
+with brought_by("tools"):
+    import psutil
 
 _LARGEST_PAGE = 65536
 

@@ -22,7 +22,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import psutil
+from stoker.extras import brought_by
+
+with brought_by("tools"):
+    import psutil
 
 _LEAST_PAUSE_S = 0.05  # between two glances
 _PAUSE_PER_LOOK = 50.0

@@ -1,15 +1,21 @@
 """Where the time of a training loop goes, and what to change: `diagnose(loader, step)`.
 
-    rig        a loader, a step, a device                                              what is diagnosed
-    measuring  the loader alone, the model alone on a batch in memory, both together   three throughputs  (pace, cost)
-    ground     every pass over samples that no other has read                          fair ones
-    bound      a deadline that every stage keeps to
-    crowd      whether other programs need the machine                                 doubts
-    inside     one sample, drawing, collating, handing over, from another process      costs              (aside)
-    suspects   changes worth a trial                                                   questions          (parts)
-    trials     each change, taking turns with the loader as it is                      answers
-    judge      one cause, a pure function of facts and trials                          the answer
-    words      one sentence, and the numbers behind it
+`rig`        a loader, a step, a device                                              (what is diagnosed)
+`measuring`  the loader alone, the model alone on a batch in memory, both together   (three throughputs)
+`pace`       short passes, and what they say of a long one;  `cost`  computing, waiting for a core, waiting otherwise
+`copies`     what a step does with the bytes of its batch before it computes
+`ground`     every pass over samples that no other has read;  `bounded`  a stream with a short first epoch, for that
+`bound`      a deadline that every stage keeps to
+`crowd`      whether other programs need the machine                                 (doubts)
+`inside`     one sample, drawing, collating, handing over                            (costs)
+`aside`      from a process of its own;  `canned`  with samples in memory;  `noted`  all samples of a pass
+`streams`    how an IterableDataset is split over workers
+`facts`      all that was measured, and what was concluded: values that can be saved
+`parts`      what a batch takes, by what it takes it for
+`suspects`   changes worth a trial                                                   (questions)
+`trials`     each change, taking turns with the loader as it is                      (answers)
+`judge`      one cause, a pure function of facts and trials                          (the answer)
+`words`      one sentence, and the numbers behind it
 
 Nothing is proposed from a rule of thumb: a change is named with what it gave when it was tried, and the promise is the
 lesser of its rounds. The loader is iterated and the step is called as in training, so a model is really trained by it.

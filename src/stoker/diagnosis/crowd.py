@@ -10,7 +10,10 @@ import os
 import time
 import warnings
 
-import psutil
+from stoker.extras import brought_by
+
+with brought_by("tools"):
+    import psutil
 
 
 def load_per_core() -> float:

@@ -9,6 +9,7 @@ from stoker.bench.groups import Group
 from stoker.bench.runs import TrialRecord
 from stoker.bench.settings import varied
 from stoker.bench.statistics import Summary
+from stoker.extras import brought_by
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,9 +39,10 @@ _WIDE, _NARROW_METRICS = 105, 3
 
 def table_of(groups: Sequence[Group], title: str, width: int = 120) -> Table:
     """One row a setting; only what varies has a column, beside loader and workers. Narrow ones leave out costs."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    with brought_by("tools"):
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
 
     shown = setting_columns(groups)
     metrics = _METRIC_COLUMNS if width >= _WIDE else _METRIC_COLUMNS[:_NARROW_METRICS]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.bench.settings import varied
+from stoker.extras import brought_by
 from stoker.report.table import cell, figure
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ _MEASURED = ("trials", "samples/s", "step\nms", "CPU/sample\nms", "memory\nMB")
 
 def tried_table(tried: Sequence[Tried], title: str) -> Table:
     """One row a setting, in the order given; the first is the winner."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    with brought_by("tools"):
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
 
     shown = varied([one.setting for one in tried]) | _ALWAYS
     columns = [(field, heading) for field, heading in _SETTING_COLUMNS if field in shown]

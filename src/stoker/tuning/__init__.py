@@ -1,12 +1,12 @@
 """`tune`: the best setting of a loader for a dataset, on this machine, within some time and memory.
 
-aim      what counts, and the limits
-space    which settings there are, where to begin (the forecast of num_workers="auto"), what lies beside what
-search   look, climb, finals: few trials, none of them exact
-awhile   a trial: a fraction of a second of a loader, and what a whole epoch would take
-trials   settings measured and written down: costs
-tuner    joins them
-found    the answer: a call to copy, a file, what was tried
+`aim`     what counts, and the limits
+`space`   which settings there are, where to begin (the forecast of num_workers="auto"), what lies beside what
+`search`  look, climb, finals: few trials, none of them exact
+`awhile`  a trial: a fraction of a second of a loader, and what a whole epoch would take
+`trials`  settings measured and written down: costs
+`tuner`   joins them
+`found`   the answer: a call to copy, a file, what was tried
 """
 
 from __future__ import annotations

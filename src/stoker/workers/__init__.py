@@ -2,7 +2,7 @@
 
 `threads`, `processes`  the two kinds of crew, with the same few methods (`stoker.contracts.Crew`)
 `lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
-`tickets`    how tickets get to workers: a pipe each, or the `board` for whoever is free
+`tickets`    how tickets get to workers: a pipe each, or for whoever is free;  `board`  where those hang
 `wire`       tickets and reports as records of a fixed size;  `pipes`  what they travel through
 `control`    the few numbers that all processes see
 `ends`       how a process ends, and letting it go;  `recovery`  deaths, and who is to blame

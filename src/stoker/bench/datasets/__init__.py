@@ -1,13 +1,14 @@
 """Built-in datasets: something real to load, of any size, without a download.
 
-    faces         250×250 JPEG portraits in the layout of "Labeled Faces in the Wild"; or that collection itself
-    photos        JPEG photographs around 500×375, 110 KB, resized and cropped to 3×224×224 as for ImageNet
-    preprocessed  float32 3×224×224 from a memory-mapped file: bytes to move, nothing to decode
-    simulated     a given time of computing, of sleeping or of async waiting per sample, and given bytes
-    tensors       torch's TensorDataset in memory
+`faces`         250×250 JPEG portraits in the layout of "Labeled Faces in the Wild";  `lfw`  that collection itself
+`photos`        JPEG photographs around 500×375, 110 KB;  `pictures`  any, resized and cropped to 3×224×224
+`preprocessed`  float32 3×224×224 from a memory-mapped file: bytes to move, nothing to decode
+`simulated`     a given time of computing, of sleeping or of async waiting per sample, and given bytes
+`digits`        MNIST's own files, or digits drawn in their likeness, for the examples that train
 
-Files are drawn on first use and kept in a cache folder. `samples` is the dataset's length; `stored` is how many
-different ones exist on disk, and an index beyond them begins again: an epoch may be long without filling a disk.
+One more, `tensors`, is torch's TensorDataset in memory. Files are drawn on first use and kept in a cache folder.
+`samples` is the dataset's length; `stored` is how many different ones exist on disk, and an index beyond them begins
+again: an epoch may be long without filling a disk.
 
 A dataset is named by a short text, `photos` or `photos:samples=1000,stored=200`; parameters are checked by name.
 """

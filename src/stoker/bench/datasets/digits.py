@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.extras import brought_by
+
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
@@ -72,7 +74,8 @@ def _find(folder: Path, name: str) -> Path:
 
 def _glyph(digit: int) -> PilImage:
     """A digit in the middle of a square, large."""
-    from PIL import Image, ImageDraw, ImageFont
+    with brought_by("tools"):
+        from PIL import Image, ImageDraw, ImageFont
 
     picture = Image.new("L", (4 * SIDE, 4 * SIDE))
     font = ImageFont.load_default(size=3 * SIDE)

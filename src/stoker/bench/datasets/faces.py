@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.extras import brought_by
+
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
     from PIL.ImageDraw import ImageDraw as PilDraw
@@ -45,6 +47,8 @@ class FacesDataset:
     """
 
     def __init__(self, folder: Path | str, transform: Callable[[PilImage], Any] | None = None) -> None:
+        with brought_by("tools"):
+            import PIL  # noqa: F401  here, so that no worker has to say it
         self.paths = sorted(Path(folder).glob("*/*.jpg"))
         if not self.paths:
             raise FileNotFoundError(f"no NAME/NAME_0001.jpg files under {folder}; draw_faces(folder, 600) makes some")
@@ -141,7 +145,8 @@ def _person(seed: int, person: int) -> _Person:
 
 
 def _draw(photo: _Photo, seed: int) -> PilImage:
-    from PIL import Image, ImageDraw, ImageFilter
+    with brought_by("tools"):
+        from PIL import Image, ImageDraw, ImageFilter
 
     look = _person(seed, photo.person)
     rng = np.random.default_rng([seed, 2, photo.person, photo.number])

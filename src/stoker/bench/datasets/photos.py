@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.extras import brought_by
+
 _CLASSES = 10
 _QUALITY = 95
 _SCALES = (3, 6, 12, 25, 50, 100, 200)
@@ -23,7 +25,8 @@ Pixels = NDArray[np.float32]
 
 def draw_photos(folder: Path, count: int, *, progress: Callable[[int, int], None] | None = None) -> list[Path]:
     """Draw those of the first `count` photos that are missing; their paths."""
-    from PIL import Image
+    with brought_by("tools"):
+        from PIL import Image
 
     paths = []
     for number in range(count):

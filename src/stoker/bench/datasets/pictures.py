@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stoker.extras import brought_by
+
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
     from torch import Tensor
@@ -26,6 +28,8 @@ class PictureFolder:
     """Every picture under a folder, or these of them, as (float32 3×224×224, label)."""
 
     def __init__(self, folder: Path, paths: Sequence[Path] | None = None) -> None:
+        with brought_by("tools"):
+            import PIL  # noqa: F401  here, so that no worker has to say it
         self.paths = sorted(_pictures(folder)) if paths is None else list(paths)
         if not self.paths:
             raise FileNotFoundError(
