@@ -271,6 +271,14 @@ class Crew(Protocol):
 
     is_at_rest: bool  # an exception out of `wait` came while nothing was under way between its hands
 
+    @property
+    def workers(self) -> Sequence[Any]:
+        """The processes that write into the slots, by number; none where it is threads that do."""
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were started in the place of others."""
+
     def begin_epoch(self, note: EpochNote) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
 

@@ -17,6 +17,7 @@ import functools
 import os
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -58,8 +59,8 @@ class CrewedIterator(BatchIterator):
         self._crew.wake()
 
     @property
-    def _workers(self) -> list[Any]:
-        return getattr(self._crew, "workers", [])
+    def _workers(self) -> Sequence[Any]:
+        return self._crew.workers
 
     def _start(self) -> None:
         """Start whoever loads, with slots of their own."""
@@ -70,7 +71,7 @@ class CrewedIterator(BatchIterator):
         self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, self._crew.close)
         crew = self._crew
-        self._pool.own_workers = lambda: getattr(crew, "workers", ())
+        self._pool.own_workers = lambda: crew.workers
         self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
@@ -181,7 +182,7 @@ class CrewedIterator(BatchIterator):
             self._note(report)
 
     def _note_restarts(self) -> None:
-        restarts = getattr(self._crew, "restarts", 0)
+        restarts = self._crew.restarts
         if restarts != self._restarts:
             self._count.restarts += restarts - self._restarts
             if self._trace is not None:
