@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.accessor.lap import THE_END, Lap, Place, size_of
+from stoker.accessor.lap import THE_END, Lap, Place
 from stoker.accessor.options import PrefetchOptions
 from stoker.accessor.rebatch import Combined
 from stoker.accessor.source_error import SourceError
@@ -35,6 +35,7 @@ from stoker.batches import Payload
 from stoker.batches.packing import pack
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 from stoker.errors import RemoteError
+from stoker.nested import size_of
 from stoker.workers.identity import numpy_seed
 
 _KEPT_ENDS = 64  # a guess: laps that a filler may be ahead of its consumer and still go back to the end of

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils import _pytree as pytree
-
 from stoker.accessor.rebatch import Rows, combine
 from stoker.batches import Items, check_told
 from stoker.contracts import MapSlot
@@ -103,14 +99,3 @@ class Lap:
             return self._stand()
         except Exception:  # `place` tells whoever asks
             return None
-
-
-def size_of(batch: Any) -> int:
-    """Bytes of the tensors and arrays in a batch."""
-    return sum(_bytes_of(leaf) for leaf in pytree.tree_leaves(batch))
-
-
-def _bytes_of(leaf: Any) -> int:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.numel() * leaf.element_size()  # an upper bound for sparse ones, which have no `nbytes`
-    return leaf.nbytes if isinstance(leaf, np.ndarray) else 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stoker.contracts import START_METHODS
+from stoker.whole_numbers import keep_whole
 
 By = Literal["thread", "process"]
 StartMethod = Literal["fork", "forkserver", "spawn"]
@@ -26,11 +27,11 @@ class PrefetchOptions:
     start_method: StartMethod | None = None
 
     def __post_init__(self) -> None:
-        _whole("buffer_size", self.buffer_size, "how many batches may be ready ahead")
+        keep_whole(self, "buffer_size", 1, "how many batches may be ready ahead")
         if self.max_bytes is not None:
-            _whole("max_bytes", self.max_bytes, "how many bytes the batches ahead may take together")
+            keep_whole(self, "max_bytes", 1, "how many bytes the batches ahead may take together")
         if self.rebatch is not None:
-            _whole("rebatch", self.rebatch, "how many rows a combined batch has")
+            keep_whole(self, "rebatch", 1, "how many rows a combined batch has")
         elif self.drop_last:
             raise ValueError("drop_last says what becomes of the last rows when batches are combined: give rebatch too")
         self._check_sleep()
@@ -57,10 +58,3 @@ class PrefetchOptions:
                 f"start_method={self.start_method!r} says how a process is started: give "
                 'by="process" too, or leave it out'
             )
-
-
-def _whole(name: str, value: object, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} should be a whole number ({what}), but got {value!r} ({type(value).__name__})")
-    if value < 1:
-        raise ValueError(f"{name} should be at least 1 ({what}), but got {value}")

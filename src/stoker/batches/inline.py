@@ -18,8 +18,8 @@ from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Misfit, rebuild
 from stoker.batches.row_writer import RowWriter, Written
 from stoker.batches.rows import read_columns
-from stoker.batches.sizes import size_of
 from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, Run
+from stoker.nested import size_of
 from stoker.slots import SlotPool
 
 Replace = Callable[[list[Any], int, int, int, Any], Any]
