@@ -6,7 +6,7 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
     workers  who loads them                   slots    reused shared memory they land in
     batches  rows become what the user gets   device   where the model is
     plan     how much one step takes          loader   joins the rooms
-    accessor any iterable, loaded ahead       poptorch PopTorch's names
+    prefetching  any iterable, loaded ahead   poptorch PopTorch's names
     measure, report, cli                      watching, showing, a person's door
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
@@ -22,7 +22,8 @@ from stoker.interrupts import interrupts_kept
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncPrefetch": "stoker.accessor",
+    "prefetch": "stoker.prefetching",
+    "Prefetcher": "stoker.prefetching",
     "DataLoader": "stoker.loader",
     "BatchPlan": "stoker.plan",
     "StepBatch": "stoker.plan",
@@ -48,11 +49,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "AsyncPrefetch",
     "BatchPlan",
     "DataLoader",
     "OnError",
     "PassInterrupted",
+    "Prefetcher",
     "ResumeMismatch",
     "SharedList",
     "SlotMemoryError",
@@ -66,6 +67,7 @@ __all__ = [
     "WorkerTimeout",
     "Workers",
     "log_stats",
+    "prefetch",
     "rng",
     "shuffle_quality",
     "skip",
@@ -74,7 +76,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from stoker.accessor import AsyncPrefetch as AsyncPrefetch
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
@@ -94,6 +95,8 @@ if TYPE_CHECKING:
     from stoker.order.current import rng as rng
     from stoker.plan import BatchPlan as BatchPlan
     from stoker.plan import StepBatch as StepBatch
+    from stoker.prefetching import Prefetcher as Prefetcher
+    from stoker.prefetching import prefetch as prefetch
     from stoker.resume.place import skip as skip
     from stoker.sampling.torch_rng import torch_rng as torch_rng
     from stoker.sources import SharedList as SharedList

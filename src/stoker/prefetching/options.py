@@ -1,8 +1,7 @@
-"""What an accessor is asked for, checked once."""
+"""What `stoker.prefetch` is asked for, checked once."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,36 +14,26 @@ StartMethod = Literal["fork", "forkserver", "spawn"]
 
 @dataclass(frozen=True)
 class PrefetchOptions:
-    """See `stoker.AsyncPrefetch`, whose arguments these are."""
+    """See `stoker.prefetch`, whose arguments these are."""
 
-    buffer_size: int = 3
-    load_indefinitely: bool = True
-    miss_sleep_time_ms: float | None = None
-    max_bytes: int | None = None
-    rebatch: int | None = None
-    drop_last: bool = False
     by: By = "thread"
     start_method: StartMethod | None = None
+    ahead: int = 3
+    max_bytes: int | None = None
+    batch_size: int | None = None
+    drop_last: bool = False
+    across_epochs: bool = True
+    spin: bool = False
 
     def __post_init__(self) -> None:
-        keep_whole(self, "buffer_size", 1, "how many batches may be ready ahead")
+        keep_whole(self, "ahead", 1, "how many batches may be ready ahead")
         if self.max_bytes is not None:
             keep_whole(self, "max_bytes", 1, "how many bytes the batches ahead may take together")
-        if self.rebatch is not None:
-            keep_whole(self, "rebatch", 1, "how many rows a combined batch has")
+        if self.batch_size is not None:
+            keep_whole(self, "batch_size", 1, "how many rows a combined batch has")
         elif self.drop_last:
-            raise ValueError("drop_last says what becomes of the last rows when batches are combined: give rebatch too")
-        self._check_sleep()
+            raise ValueError("drop_last is for the last rows where batches are combined: give batch_size too")
         self._check_filler()
-
-    def _check_sleep(self) -> None:
-        ms = self.miss_sleep_time_ms
-        if ms is None:
-            return
-        if isinstance(ms, bool) or not isinstance(ms, (int, float)):
-            raise TypeError(f"miss_sleep_time_ms should be None or a number, but got {ms!r} ({type(ms).__name__})")
-        if not (ms >= 0 and math.isfinite(ms)):
-            raise ValueError(f"miss_sleep_time_ms should be None (block), 0 (spin) or a time, but got {ms}")
 
     def _check_filler(self) -> None:
         if self.by not in ("thread", "process"):

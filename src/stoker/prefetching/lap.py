@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.accessor.rebatch import Rows, combine
 from stoker.batches import Items, check_told
 from stoker.contracts import MapSlot
 from stoker.errors import RemoteError
+from stoker.prefetching.rebatch import Rows, combine
 
 Place = dict[str, Any]
 THE_END = object()
@@ -28,8 +28,8 @@ def at_the_beginning(source_state: Any = None) -> Place:
 class Lap:
     """Walks `source` (see `walkable`) once, from `place` if there is one."""
 
-    def __init__(self, source: Any, rebatch: int | None, drop_last: bool, place: Place | None) -> None:
-        self._rebatch, self._drop_last = rebatch, drop_last
+    def __init__(self, source: Any, batch_size: int | None, drop_last: bool, place: Place | None) -> None:
+        self._batch_size, self._drop_last = batch_size, drop_last
         self._items = Items(source, None, False, pending=None if place is None else place["items"])
         self._skip = 0 if place is None else place["rows"]
         self._rest: Rows | None = None
@@ -39,7 +39,7 @@ class Lap:
 
     def next(self, slot: MapSlot) -> Any:
         """The next batch (a `Combined` where batches are combined), or THE_END."""
-        batch = self._pull() if self._rebatch is None else self._combine(self._rebatch, slot)
+        batch = self._pull() if self._batch_size is None else self._combine(self._batch_size, slot)
         self.given += batch is not THE_END
         return batch
 
@@ -50,7 +50,7 @@ class Lap:
         try:
             return {"items": self._stand(), "rows": 0}
         except Exception as error:
-            return RemoteError.capture(error, "while the source of AsyncPrefetch was asked for its state")
+            return RemoteError.capture(error, "while the source of stoker.prefetch was asked for its state")
 
     def end(self) -> Place | RemoteError:
         """The place after the lap's end: the beginning of the next one."""
