@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler
 
 import stoker
-from stoker import AsyncPrefetch, BatchPlan, DataLoader, OnError, Workers
+from stoker import BatchPlan, DataLoader, OnError, Workers, prefetch
 from stoker.errors import TooManyFailures
 
 SCRIPT = Path(__file__).with_name("equal_ranks.py")
@@ -188,12 +188,12 @@ def test_the_mask_of_a_shared_last_step_counts_the_rows_that_are_left(way: str) 
 
 def test_combining_batches_of_ranks_that_drop_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     dropping: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error="drop", shard=(0, 2))
-    with pytest.raises(ValueError, match=r'rebatch=8.*on_error="skip"'):
-        AsyncPrefetch(dropping, rebatch=8)
+    with pytest.raises(ValueError, match=r'batch_size=8.*on_error="skip"'):
+        prefetch(dropping, batch_size=8)
     later: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error=OnError("drop"))
-    accessor = AsyncPrefetch(later, rebatch=8)
+    accessor = prefetch(later, batch_size=8)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r'on_error="skip"'):
         iter(accessor)
-    AsyncPrefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), rebatch=8).close()
+    prefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), batch_size=8).close()
