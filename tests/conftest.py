@@ -17,6 +17,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -68,6 +69,12 @@ class Holdings:
         lines += [f"descriptor  {target} (×{count})" for target, count in self.descriptors.items()]
         lines += [f"mapping     {target} (×{count})" for target, count in self.mappings.items()]
         return "\n".join(lines)
+
+
+def pytest_configure() -> None:
+    """A shell has what it runs in the background ignore Ctrl-C, down to the last child: tests of Ctrl-C would hang."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
