@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tests.plain import Made as Made
+from tests.plain import number as number
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
-
-
-class Made(Dataset[Any]):
-    """Samples made by a function of the index."""
-
-    def __init__(self, length: int, make: Callable[[int], Any]) -> None:
-        self.length, self.make = length, make
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.make(index)
 
 
 class Point(NamedTuple):
     x: Any
     y: Any
-
-
-def number(index: int) -> int:
-    return index
 
 
 def picture(index: int) -> torch.Tensor:

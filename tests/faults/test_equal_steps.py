@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.faults.equal_ranks import ACTIONS, KINDS, PROCESSES
 from torch.utils.data import BatchSampler, DistributedSampler
 
 import stoker
@@ -52,18 +53,25 @@ def as_array(samples: list[Any]) -> Any:
     return torch.from_numpy(np.stack(samples))
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("action", ["drop", "skip"])
-@pytest.mark.parametrize("kind", ["order", "plan", "distributed", "batch_sampler", "prefetch"])
-def test_real_ranks_meet_in_every_step(kind: str, action: str, processes: int) -> None:
+@pytest.fixture(scope="module")
+def counted() -> subprocess.CompletedProcess[str]:
+    """What the ranks of all cases say; of ranks that did not meet there is no line, but a traceback."""
     root = str(SCRIPT.parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), kind, action, str(processes)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == 0, run.stderr
+    command = [sys.executable, str(SCRIPT)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_ranks_meet_in_every_step(
+    counted: subprocess.CompletedProcess[str], kind: str, action: str, processes: int
+) -> None:
     steps = 24 if kind == "batch_sampler" else 6
-    assert run.stdout.split("\n")[0] == f"[{steps}, -{steps}] {steps}"
+    wanted = {f"{kind} {action} {processes} {said}" for said in (f"[{steps}, -{steps}] {steps}", "ended with 0")}
+    assert wanted <= set(counted.stdout.split("\n")), counted.stderr
 
 
 @ways

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsOnce, TensorKeys, UnreadableKey, first_time
+from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsNowAndThen, StopsOnce, TensorKeys, UnreadableKey
 from tests.faults.test_deaths import kill
 
 import stoker
@@ -90,25 +90,21 @@ def test_a_worker_that_stood_still_while_another_died_spoils_nothing(method: str
     assert loader.failures == []
 
 
-class Sometimes(Rows):
-    """Stops its own process now and then."""
-
-    def __init__(self, count: int, folder: str) -> None:
-        super().__init__(count)
-        self.folder = folder
-
-    def __getitem__(self, key: Any) -> Any:
-        if int(key) % 37 == 5 and first_time(Path(self.folder) / str(int(key))):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return super().__getitem__(key)
-
-
-@methods
-def test_tensor_keys_random_kills_and_stalls_lose_and_spoil_nothing(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [
+        ("fork", TensorKeys),
+        ("forkserver", range),
+        ("spawn", range),
+        pytest.param("forkserver", TensorKeys, marks=pytest.mark.slow),  # every new worker imports torch for its keys
+        pytest.param("spawn", TensorKeys, marks=pytest.mark.slow),
+    ],
+)
+def test_random_kills_and_stalls_lose_and_spoil_nothing(method: str, keys: Any, tmp_path: Path) -> None:
     count, chance = 400 if method == "fork" else 80, random.Random(4)
-    dataset = Sometimes(count, str(tmp_path))
+    dataset = StopsNowAndThen(count, str(tmp_path))
     workers = sharing(method, processes=3, rows_per_run=2, max_restarts=10**6)
-    loader = stoker.DataLoader(dataset, 8, sampler=TensorKeys(count), workers=workers, timeout=0.05)
+    loader = stoker.DataLoader(dataset, 8, sampler=keys(count), workers=workers, timeout=0.05)
     iterator: Any = iter(loader)
     first = 0
     while first < count:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.datasets import Made, SizedNumbers, number, picture
+from tests.datasets import Made, SizedNumbers, number
+from tests.plain import painting
 
 import stoker
 from stoker import BatchPlan, Workers
@@ -46,7 +47,7 @@ def forgets_what_was_compiled() -> Any:
 
 
 def loader_of(how: str) -> Any:
-    return stoker.DataLoader(Made(12, picture), 4, **HOW[how])
+    return stoker.DataLoader(Made(12, painting), 4, **HOW[how])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
