@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tests.plain import Made as Made
+from tests.plain import number as number
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
-
-
-class Made(Dataset[Any]):
-    """Samples made by a function of the index."""
-
-    def __init__(self, length: int, make: Callable[[int], Any]) -> None:
-        self.length, self.make = length, make
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.make(index)
 
 
 class Point(NamedTuple):
     x: Any
     y: Any
-
-
-def number(index: int) -> int:
-    return index
 
 
 def picture(index: int) -> torch.Tensor:
@@ -122,3 +107,24 @@ class FillsRows(Dataset[Any]):
         row["image"][...] = index
         row["label"][...] = index
         row["by"][...] = 1
+
+
+class FillsNamedRows(FillsRows):
+    """Its samples hold text, which no row can."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**super().__getitem__(index), "name": f"sample {index}"}
+
+
+class RefusesSix(FillsRows):
+    """One of its samples cannot be had, whichever way."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 6:
+            raise ValueError("six cannot be loaded")
+        return super().__getitem__(index)
+
+    def read_into(self, index: int, row: dict[str, Any]) -> None:
+        if index == 6:
+            raise ValueError("six cannot be loaded")
+        super().read_into(index, row)

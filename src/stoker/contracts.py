@@ -17,6 +17,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from stoker.whole_numbers import keep_whole
+
 Bytes = npt.NDArray[np.uint8]
 MapSlot = Callable[[int], Bytes]
 """Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
@@ -121,7 +123,7 @@ class OnError:
             object.__setattr__(self, "tries", 3 if self.tries == 1 else self.tries)
         if self.action not in ("raise", "skip", "drop"):
             raise ValueError(f'on_error should be "raise", "skip", "drop" or "retry", but got {self.action!r}')
-        _whole(self, "tries", least=1)
+        keep_whole(self, "tries", least=1)
         if not self.pause_s >= 0:
             raise ValueError(f"pause_s should be at least 0, but got {self.pause_s}")
         if isinstance(self.budget, float) and not 0 <= self.budget <= 1:
@@ -271,6 +273,14 @@ class Crew(Protocol):
 
     is_at_rest: bool  # an exception out of `wait` came while nothing was under way between its hands
 
+    @property
+    def workers(self) -> Sequence[Any]:
+        """The processes that write into the slots, by number; none where it is threads that do."""
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were started in the place of others."""
+
     def begin_epoch(self, note: EpochNote) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
 
@@ -327,20 +337,20 @@ class Workers:
     worker_max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, "processes", least=0)
-        _whole(self, "lanes", least=0 if self.processes == 0 else 1)
-        _whole(self, "max_bytes", least=1)
+        keep_whole(self, "processes", least=0)
+        keep_whole(self, "lanes", least=0 if self.processes == 0 else 1)
+        keep_whole(self, "max_bytes", least=1)
         if self.rows_per_run is not None:
-            _whole(self, "rows_per_run", least=1)
+            keep_whole(self, "rows_per_run", least=1)
         if self.start_method is not None and self.start_method not in START_METHODS:
             raise ValueError(f"start_method should be one of {START_METHODS}, but got {self.start_method!r}")
         if self.on_death not in ("raise", "restart"):
             raise ValueError(f'on_death should be "raise" or "restart", but got {self.on_death!r}')
-        _whole(self, "max_restarts", least=0)
+        keep_whole(self, "max_restarts", least=0)
         if self.sample_timeout_s is not None and not self.sample_timeout_s > 0:
             raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
         if self.worker_max_bytes is not None:
-            _whole(self, "worker_max_bytes", least=1)
+            keep_whole(self, "worker_max_bytes", least=1)
         if self.share is not None and self.share not in SHARES:
             raise ValueError(f'share should be "parts", "rows", "batches" or None, but got {self.share!r}')
 
@@ -358,14 +368,6 @@ class Workers:
     def total_lanes(self) -> int:
         """How many samples are under way at the same time."""
         return self.lanes * max(1, self.processes)
-
-
-def _whole(owner: object, name: str, least: int) -> None:
-    value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} should be at least {least}, but got {value}")
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Ranks that drop bad samples and meet in an all-reduce in every step: test_equal_steps.py runs it.
 
-    python equal_ranks.py KIND ACTION PROCESSES
+    python equal_ranks.py        prints for every case what its ranks have counted
 
+One program plays all cases, because importing torch takes longer than any of them; the ranks of each are forked anew.
 Were the ranks' numbers of steps to differ, one of them would wait for ever, and gloo would end it after ten seconds.
 """
 
 from __future__ import annotations
 
 import datetime
-import sys
+import itertools
 import tempfile
 from typing import Any
 
@@ -21,6 +22,9 @@ import stoker
 
 RANKS = 2
 SAMPLES, BATCH = 48, 4
+KINDS = ("order", "plan", "distributed", "batch_sampler", "prefetch")
+ACTIONS = ("drop", "skip")
+PROCESSES = (0, 2)
 
 
 class Spoilt:
@@ -45,20 +49,19 @@ def loader_of(kind: str, action: Any, workers: stoker.Workers) -> Any:
         plan = stoker.BatchPlan(micro_batch=BATCH, replicas=RANKS)
         return stoker.DataLoader(dataset, plan=plan, tail="keep", seed=1, **options)
     if kind == "prefetch":
-        return stoker.AsyncPrefetch(stoker.DataLoader(dataset, BATCH, seed=1, **options), by="process")
+        return stoker.prefetch(stoker.DataLoader(dataset, BATCH, seed=1, **options), by="process")
     sampler: Any = DistributedSampler(dataset, shuffle=False)
     if kind == "distributed":
         return stoker.DataLoader(dataset, BATCH, sampler=sampler, **options)
     return stoker.DataLoader(dataset, batch_sampler=BatchSampler(sampler, 1, False), **options)
 
 
-def train(rank: int, store: str) -> None:
+def train(rank: int, store: str, kind: str, action: str, processes: int) -> None:
     """One rank, from joining the others to the end of the epoch."""
-    kind, action, processes = sys.argv[1:]
     limit = datetime.timedelta(seconds=10)
     joined = torch.distributed.FileStore(store, RANKS)
     torch.distributed.init_process_group("gloo", store=joined, rank=rank, world_size=RANKS, timeout=limit)
-    loader, steps = loader_of(kind, action, stoker.Workers(int(processes))), 0
+    loader, steps = loader_of(kind, action, stoker.Workers(processes)), 0
     for batch in loader:
         data = batch.data if isinstance(batch, stoker.StepBatch) else batch
         assert 1 <= len(data) <= BATCH
@@ -67,12 +70,18 @@ def train(rank: int, store: str) -> None:
     counted = torch.tensor([steps, -steps])
     torch.distributed.all_reduce(counted, op=torch.distributed.ReduceOp.MAX)
     if rank == 0:
-        print(counted.tolist(), len(loader))
+        print(kind, action, processes, counted.tolist(), len(loader), flush=True)
     if kind == "prefetch":
         loader.close()
     torch.distributed.destroy_process_group()
 
 
-if __name__ == "__main__":
+def play(kind: str, action: str, processes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sys.exit(fork_ranks(RANKS, lambda rank: train(rank, f"{folder}/store")))
+        code = fork_ranks(RANKS, lambda rank: train(rank, f"{folder}/store", kind, action, processes))
+    print(kind, action, processes, "ended with", code, flush=True)
+
+
+if __name__ == "__main__":
+    for case in itertools.product(KINDS, ACTIONS, PROCESSES):
+        play(*case)

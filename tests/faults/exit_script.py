@@ -12,8 +12,8 @@ import signal
 import sys
 from typing import Any
 
+import numpy as np
 import psutil
-import torch
 
 import stoker
 from stoker import Workers
@@ -30,10 +30,10 @@ class Fragile:
     def __len__(self) -> int:
         return 64
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> Any:
         if index == FATAL:
             _meet_the_end(self.fault)
-        return torch.full((64, 64), float(index))
+        return np.full((64, 64), index, np.float32)
 
 
 def _meet_the_end(fault: str) -> None:

@@ -1,4 +1,7 @@
-"""Datasets for tests of deaths and stalls: at the top of a module, so that spawned workers can have them too."""
+"""Datasets for tests of deaths and stalls: at the top of a module, so that spawned workers can have them too.
+
+Without torch, which such a worker would have to import, for seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 METHODS = ("fork", "forkserver", "spawn")
 
@@ -54,7 +56,7 @@ class SlowKeys:
         return len(self.keys)
 
 
-class Rows(torch.utils.data.Dataset[Any]):
+class Rows:
     """Every row says which sample it is, a thousand times over."""
 
     def __init__(self, count: int) -> None:
@@ -80,6 +82,19 @@ class StopsOnce(Rows):
         return super().__getitem__(key)
 
 
+class StopsNowAndThen(Rows):
+    """Stops its own process before some of its samples, the first time that somebody comes there."""
+
+    def __init__(self, count: int, folder: str) -> None:
+        super().__init__(count)
+        self.folder = folder
+
+    def __getitem__(self, key: Any) -> Any:
+        if int(key) % 37 == 5 and first_time(Path(self.folder) / str(int(key))):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().__getitem__(key)
+
+
 class TensorKeys:
     """A sampler whose keys are tensors, which are pickled on their way."""
 
@@ -87,13 +102,15 @@ class TensorKeys:
         self.count = count
 
     def __iter__(self) -> Any:
+        import torch  # not above: workers that have no tensors among their keys start without it
+
         return iter(torch.arange(self.count))
 
     def __len__(self) -> int:
         return self.count
 
 
-class Texts(torch.utils.data.Dataset[Any]):
+class Texts:
     """Numbers with a text, which is very long in one sample."""
 
     def __init__(self, count: int, at: int, size: int) -> None:
@@ -114,16 +131,6 @@ class Refuses(Texts):
     def __getitem__(self, index: int) -> Any:
         if index == self.at:
             raise LongError("why " * (self.size // 4))
-        return index
-
-
-class Fork(torch.utils.data.Dataset[int]):
-    """Makes a worker's descendant that lives on, as a dataset with a helper process does."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
         return index
 
 

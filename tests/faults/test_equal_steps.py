@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.faults.equal_ranks import ACTIONS, KINDS, PROCESSES
 from torch.utils.data import BatchSampler, DistributedSampler
 
 import stoker
-from stoker import AsyncPrefetch, BatchPlan, DataLoader, OnError, Workers
+from stoker import BatchPlan, DataLoader, OnError, Workers, prefetch
 from stoker.errors import TooManyFailures
 
 SCRIPT = Path(__file__).with_name("equal_ranks.py")
@@ -52,18 +53,25 @@ def as_array(samples: list[Any]) -> Any:
     return torch.from_numpy(np.stack(samples))
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("action", ["drop", "skip"])
-@pytest.mark.parametrize("kind", ["order", "plan", "distributed", "batch_sampler", "prefetch"])
-def test_real_ranks_meet_in_every_step(kind: str, action: str, processes: int) -> None:
+@pytest.fixture(scope="module")
+def counted() -> subprocess.CompletedProcess[str]:
+    """What the ranks of all cases say; of ranks that did not meet there is no line, but a traceback."""
     root = str(SCRIPT.parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), kind, action, str(processes)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == 0, run.stderr
+    command = [sys.executable, str(SCRIPT)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_ranks_meet_in_every_step(
+    counted: subprocess.CompletedProcess[str], kind: str, action: str, processes: int
+) -> None:
     steps = 24 if kind == "batch_sampler" else 6
-    assert run.stdout.split("\n")[0] == f"[{steps}, -{steps}] {steps}"
+    wanted = {f"{kind} {action} {processes} {said}" for said in (f"[{steps}, -{steps}] {steps}", "ended with 0")}
+    assert wanted <= set(counted.stdout.split("\n")), counted.stderr
 
 
 @ways
@@ -188,12 +196,12 @@ def test_the_mask_of_a_shared_last_step_counts_the_rows_that_are_left(way: str) 
 
 def test_combining_batches_of_ranks_that_drop_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     dropping: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error="drop", shard=(0, 2))
-    with pytest.raises(ValueError, match=r'rebatch=8.*on_error="skip"'):
-        AsyncPrefetch(dropping, rebatch=8)
+    with pytest.raises(ValueError, match=r'batch_size=8.*on_error="skip"'):
+        prefetch(dropping, batch_size=8)
     later: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error=OnError("drop"))
-    accessor = AsyncPrefetch(later, rebatch=8)
+    accessor = prefetch(later, batch_size=8)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r'on_error="skip"'):
         iter(accessor)
-    AsyncPrefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), rebatch=8).close()
+    prefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), batch_size=8).close()

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsOnce, TensorKeys, UnreadableKey, first_time
+from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsNowAndThen, StopsOnce, TensorKeys, UnreadableKey
 from tests.faults.test_deaths import kill
 
 import stoker
@@ -90,25 +90,21 @@ def test_a_worker_that_stood_still_while_another_died_spoils_nothing(method: str
     assert loader.failures == []
 
 
-class Sometimes(Rows):
-    """Stops its own process now and then."""
-
-    def __init__(self, count: int, folder: str) -> None:
-        super().__init__(count)
-        self.folder = folder
-
-    def __getitem__(self, key: Any) -> Any:
-        if int(key) % 37 == 5 and first_time(Path(self.folder) / str(int(key))):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return super().__getitem__(key)
-
-
-@methods
-def test_tensor_keys_random_kills_and_stalls_lose_and_spoil_nothing(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [
+        ("fork", TensorKeys),
+        ("forkserver", range),
+        ("spawn", range),
+        pytest.param("forkserver", TensorKeys, marks=pytest.mark.slow),  # every new worker imports torch for its keys
+        pytest.param("spawn", TensorKeys, marks=pytest.mark.slow),
+    ],
+)
+def test_random_kills_and_stalls_lose_and_spoil_nothing(method: str, keys: Any, tmp_path: Path) -> None:
     count, chance = 400 if method == "fork" else 80, random.Random(4)
-    dataset = Sometimes(count, str(tmp_path))
+    dataset = StopsNowAndThen(count, str(tmp_path))
     workers = sharing(method, processes=3, rows_per_run=2, max_restarts=10**6)
-    loader = stoker.DataLoader(dataset, 8, sampler=TensorKeys(count), workers=workers, timeout=0.05)
+    loader = stoker.DataLoader(dataset, 8, sampler=keys(count), workers=workers, timeout=0.05)
     iterator: Any = iter(loader)
     first = 0
     while first < count:
@@ -167,7 +163,7 @@ def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_agai
     iterator: Any = iter(loader)
     check(next(iterator), 0)
     crew, dead, crew_slot = iterator._crew, iterator._workers[0], iterator._pool.take()
-    look = crew._sender.lost_with
+    look = crew._handed.sender.lost_with
 
     def late(worker: int) -> Any:
         crew.submit(Ticket(10**6, Ask.ROWS, crew_slot, 0, 1, 1, crew._epoch, 0, [0]))  # there is something to answer
@@ -177,7 +173,7 @@ def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_agai
             os.sched_yield()
         return look(worker)
 
-    crew._sender.lost_with = late
+    crew._handed.sender.lost_with = late
     kill([dead])
     for step in range(1, 100):
         check(next(iterator), 4 * step)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.datasets import Made, SizedNumbers, number, picture
+from tests.datasets import Made, SizedNumbers, number
+from tests.plain import painting
 
 import stoker
 from stoker import BatchPlan, Workers
@@ -46,7 +47,7 @@ def forgets_what_was_compiled() -> Any:
 
 
 def loader_of(how: str) -> Any:
-    return stoker.DataLoader(Made(12, picture), 4, **HOW[how])
+    return stoker.DataLoader(Made(12, painting), 4, **HOW[how])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -109,7 +110,7 @@ def test_plans_iterables_and_wrappers_can_be_looped_over(backend: str) -> None:
     assert total(stoker.DataLoader(SizedNumbers(12), 4)).item() == 66
     assert total(stoker.to_device(torch.utils.data.DataLoader(Made(12, number), 4), "cpu")).item() == 66
     for by in ("thread", "process"):
-        with stoker.AsyncPrefetch(stoker.DataLoader(Made(12, number), 4), by=by) as ahead:
+        with stoker.prefetch(stoker.DataLoader(Made(12, number), 4), by=by) as ahead:
             assert total(ahead).item() == 66
 
 

@@ -8,9 +8,8 @@ import threading
 from typing import Any
 
 import pytest
-import torch
-from tests.datasets import Made
 from tests.faults.test_deaths import kill
+from tests.plain import Made, number, number_but_not_nine
 
 import stoker
 from stoker import PassInterrupted, WorkerDied, Workers
@@ -26,12 +25,7 @@ each_crew = pytest.mark.parametrize("workers", CREWS.values(), ids=CREWS)
 processes = pytest.mark.parametrize("workers", list(CREWS.values())[1:], ids=list(CREWS)[1:])
 
 
-class Numbers(torch.utils.data.Dataset[int]):
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> int:
-        return index
+NUMBERS = Made(64, number)
 
 
 def given(batches: Any) -> list[int]:
@@ -50,7 +44,7 @@ def take_until(kind: type[Exception], iterator: Any, taken: list[int]) -> Except
 def rest_after(loader: Any, taken: list[int]) -> None:
     """The state goes on exactly after what was taken, here and in another loader."""
     state = loader.state_dict()
-    other = stoker.DataLoader(Numbers(), 4)
+    other = stoker.DataLoader(NUMBERS, 4)
     for one in (other, loader):
         one.load_state_dict(state)
         assert taken + given(one) == list(range(64))
@@ -60,7 +54,7 @@ def rest_after(loader: Any, taken: list[int]) -> None:
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_after_a_death_it_goes_on_raising_and_the_state_stays(workers: Workers, device: Any, steps: int) -> None:
-    loader = stoker.DataLoader(Numbers(), 4, workers=workers, device=device)
+    loader = stoker.DataLoader(NUMBERS, 4, workers=workers, device=device)
     iterator: Any = iter(loader)
     taken = given(next(iterator) for _ in range(steps))
     inner = iterator if device is None else iterator._reader.batches
@@ -73,7 +67,7 @@ def test_after_a_death_it_goes_on_raising_and_the_state_stays(workers: Workers, 
 
 @processes
 def test_with_persistent_workers_a_new_pass_begins_with_new_ones(workers: Workers) -> None:
-    loader = stoker.DataLoader(Numbers(), 4, workers=workers, persistent_workers=True)
+    loader = stoker.DataLoader(NUMBERS, 4, workers=workers, persistent_workers=True)
     iterator: Any = iter(loader)
     next(iterator)
     kill(iterator._workers)
@@ -96,10 +90,11 @@ def alarm() -> Any:
     signal.signal(signal.SIGUSR1, before)
 
 
-class Gated(Numbers):
+class Gated(Made):
     """Gives sample 20 only when told to."""
 
     def __init__(self, gate: int) -> None:
+        super().__init__(64, number)
         self.gate = gate
 
     def __getitem__(self, index: int) -> int:
@@ -132,7 +127,7 @@ def test_after_a_signal_handlers_exception_the_pass_and_the_state_stand_where_th
     take_until(Alarm, iterator, taken)
     thread.join()
     assert taken == list(range(20))
-    other = stoker.DataLoader(Numbers(), 4)
+    other = stoker.DataLoader(NUMBERS, 4)
     other.load_state_dict(loader.state_dict())
     assert taken + given(other) == list(range(64))
     os.write(opened, b".")
@@ -144,7 +139,7 @@ def test_after_a_signal_handlers_exception_the_pass_and_the_state_stand_where_th
 @each_crew
 @pytest.mark.parametrize("where", ["_hear", "_fill", "_hand_over"])
 def test_after_an_exception_in_the_middle_of_its_work_a_pass_goes_on_raising(workers: Workers, where: str) -> None:
-    loader = stoker.DataLoader(Numbers(), 4, workers=workers)
+    loader = stoker.DataLoader(NUMBERS, 4, workers=workers)
     iterator: Any = iter(loader)
     taken = given(next(iterator) for _ in range(3))
     own = getattr(iterator, where)
@@ -175,7 +170,7 @@ class Raising:
 
 @each_crew
 def test_a_samplers_error_comes_after_the_batches_before_it_and_goes_on(workers: Workers) -> None:
-    loader = stoker.DataLoader(Numbers(), 4, sampler=Raising(), workers=workers)
+    loader = stoker.DataLoader(NUMBERS, 4, sampler=Raising(), workers=workers)
     iterator = iter(loader)
     assert given(next(iterator) for _ in range(5)) == list(range(20))
     with pytest.raises(Alarm):
@@ -187,7 +182,7 @@ def test_a_samplers_error_comes_after_the_batches_before_it_and_goes_on(workers:
 
 @each_crew
 def test_a_bad_sample_is_raised_once_and_the_state_stays_before_it_until_more_is_given(workers: Workers) -> None:
-    loader = stoker.DataLoader(Made(20, Picky()), 4, workers=workers)
+    loader = stoker.DataLoader(Made(20, number_but_not_nine), 4, workers=workers)
     iterator = iter(loader)
     next(iterator)
     next(iterator)
@@ -198,18 +193,9 @@ def test_a_bad_sample_is_raised_once_and_the_state_stays_before_it_until_more_is
     assert loader.state_dict()["batches"] == 4
 
 
-class Picky:
-    """Refuses the ninth sample; can be pickled."""
-
-    def __call__(self, index: int) -> int:
-        if index == 9:
-            raise ValueError(index)
-        return index
-
-
 @each_crew
 def test_a_pass_that_was_closed_early_keeps_its_place(workers: Workers) -> None:
-    loader = stoker.DataLoader(Numbers(), 4, workers=workers)
+    loader = stoker.DataLoader(NUMBERS, 4, workers=workers)
     iterator: Any = iter(loader)
     taken = given(next(iterator) for _ in range(3))
     iterator.close()
@@ -220,7 +206,7 @@ def test_a_pass_that_was_closed_early_keeps_its_place(workers: Workers) -> None:
 def test_too_many_failures_go_on_being_said_and_the_batch_is_not_counted_as_given() -> None:
     for workers in (Workers(0, 0), Workers(0, 2), Workers(2, 1, "fork")):
         loader = stoker.DataLoader(
-            Made(20, Picky()), 4, workers=workers, on_error=stoker.OnError("skip", budget=0), seed=1
+            Made(20, number_but_not_nine), 4, workers=workers, on_error=stoker.OnError("skip", budget=0), seed=1
         )
         iterator = iter(loader)
         next(iterator)

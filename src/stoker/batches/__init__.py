@@ -1,6 +1,6 @@
 """Rows become batches: what torch's `default_collate` would give, written once, straight into a slot.
 
-`layout`, `rows`, `gather`, `read_into`  samples to rows of a slot, and rows to columns
+`layout`, `rows`, `gather`, `read_into`  samples to rows of a slot, and rows to columns;  `row_writer`  which way
 `large`         large rows, copied past the caches
 `collate`       what torch would do with a value;  `packing`  batches that are not rows
 `items`         walking an iterable dataset, and finding the place again

@@ -16,8 +16,8 @@ from stoker.batches.job import Payload
 from stoker.batches.layout import Layout, rebuild
 from stoker.batches.packing import unpack
 from stoker.batches.rows import read_columns
-from stoker.batches.sizes import size_of
 from stoker.contracts import Bytes, Filled
+from stoker.nested import size_of
 from stoker.slots import SlotPool
 
 

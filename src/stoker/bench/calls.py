@@ -14,7 +14,8 @@ from typing import Any
 
 from stoker.bench.rebuild import changed_arguments, kind_of
 from stoker.bench.settings import STOKER
-from stoker.contracts import Workers
+from stoker.contracts import OnError, Workers
+from stoker.plan import BatchPlan
 
 _FIRST = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "workers")
 
@@ -24,7 +25,7 @@ def call_of(loader: Any, kind: str = "", changes: Mapping[str, Any] | None = Non
     kind = kind or kind_of(loader)
     arguments = changed_arguments(loader, kind, changes or {})
     arguments.pop("dataset")
-    shown = dict(_shown_arguments(_said(loader, arguments, kind), kind))
+    shown = dict(_shown_arguments(_said(arguments), kind))
     ordered = sorted(shown, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     words = ", ".join(["dataset", *(f"{name}={shown[name]}" for name in ordered)])
     return f"{'stoker' if kind == STOKER else 'torch.utils.data'}.DataLoader({words})"
@@ -37,7 +38,7 @@ def workers_call(workers: Workers) -> str:
     return f"stoker.Workers({words})"
 
 
-def _said(loader: Any, arguments: dict[str, Any], kind: str) -> dict[str, Any]:
+def _said(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as one would write them: `shuffle` for a default sampler, `num_workers` where that says it all."""
     from torch.utils.data import RandomSampler, SequentialSampler
 
@@ -50,27 +51,11 @@ def _said(loader: Any, arguments: dict[str, Any], kind: str) -> dict[str, Any]:
     if workers is not None and workers == Workers(processes=workers.processes):
         arguments["num_workers"] = workers.processes
         del arguments["workers"]
-    if kind == STOKER and "order" in arguments:
-        _say_order(loader, arguments)
     return arguments
 
 
 def _is_default(sampler: Any) -> bool:
     return not sampler.replacement and sampler._num_samples is None
-
-
-def _say_order(loader: Any, arguments: dict[str, Any]) -> None:
-    """An order that came from `seed` and `shuffle`, a rank that was looked up: as they were given."""
-    from stoker.order import Shuffle
-
-    order, asked = arguments.pop("order"), loader._asked
-    if asked.order is not None:
-        arguments["order"] = asked.order
-    elif isinstance(order, Shuffle):
-        arguments["shuffle"] = True
-    if arguments.get("uneven") == "drop" and asked.uneven is None:
-        arguments["drop_last"] = True
-    arguments["shard"], arguments["uneven"] = asked.shard, asked.uneven
 
 
 def _shown_arguments(arguments: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str]]:
@@ -116,7 +101,7 @@ def _text(name: str, value: Any) -> str:
         return repr(value.get_start_method())
     if name == "device":
         return repr(str(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__name__ == "OnError":
+    if isinstance(value, OnError | BatchPlan):
         return f"stoker.{value!r}"
     own = getattr(value, "__name__", "")
     return own if own.isidentifier() and callable(value) else name

@@ -1,11 +1,13 @@
 """A loader again, with other arguments: what a trial of a changed setting is made of.
 
-    loader ──► arguments_of ──► the call that would build it ──► with changes ──► another loader
+    stoker's ──► what it was asked ──┐
+                                     ├──► with changes ──► another loader
+    torch's  ──► its attributes ─────┘
 
-A loader keeps what it was given in attributes, in a form that its constructor does not always take back: a default
-sampler beside `shuffle`, a prefetch factor that may not be given without workers, an order that has become a sampler.
-Here these are turned into a call again, so that whoever tries settings (`diagnose`, `tune`) changes one argument and
-leaves all others as they were. Dataset, samplers, generators and functions are the given loader's own.
+A loader of ours keeps its call (`loader.asked`), and a change replaces one argument of it. Torch's keeps what it was
+given in attributes, in a form that its constructor does not always take back: a default sampler beside `shuffle`, a
+prefetch factor that may not be given without workers. These are turned into a call again. Dataset, samplers, generators
+and functions are the given loader's own.
 
 Whatever overrides how a loader is iterated (a trainer's wrapper, say) would not be itself any more: it is refused
 with RebuildError. Nothing here imports torch before a loader is at hand, which has imported it already.
@@ -16,15 +18,20 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.bench.settings import GIVEN, STOKER, TORCH
 from stoker.errors import StokerError
 
+if TYPE_CHECKING:
+    from stoker.passes.setup import Setup
+
 _ALWAYS = ("collate_fn", "pin_memory", "pin_memory_device", "worker_init_fn", "generator", "in_order")
 _WITH_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
-_STOKER_ONLY = ("seed", "reseed", "snapshot_every_n_steps", "on_error", "device")
-_KEYS = ("batch_size", "drop_last", "sampler", "batch_sampler", "order", "shard", "uneven")
+_KEYS = (
+    *("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"),
+    *("order", "shard", "uneven", "plan", "tail"),
+)
 
 
 class RebuildError(StokerError, ValueError):
@@ -69,10 +76,10 @@ def changed_arguments(
     arguments = arguments_of(loader, kind)
     if keys is not None:
         arguments = {name: value for name, value in arguments.items() if name not in _KEYS} | dict(keys)
-    if "batch_sampler" in arguments and {"batch_size", "drop_last"} & changes.keys():
+    if arguments.get("batch_sampler") is not None and {"batch_size", "drop_last"} & changes.keys():
         raise RebuildError("this loader's batches are made by its batch_sampler: change batch_size there")
     arguments |= changes
-    _settle_workers(arguments, dict(changes), kind)
+    _settle_workers(arguments, changes, kind)
     return arguments
 
 
@@ -84,16 +91,19 @@ def arguments_of(loader: Any, kind: str | None = None) -> dict[str, Any]:
             f"a {type(loader).__name__} cannot be built again: only torch's DataLoader, stoker.DataLoader, and "
             "subclasses that leave iterating to them"
         )
-    arguments: dict[str, Any] = {"dataset": _dataset(loader), "num_workers": loader.num_workers}
-    arguments |= _order(loader, kind or own)
-    arguments |= {name: getattr(loader, name) for name in (*_ALWAYS, *_WITH_WORKERS)}
-    if own == kind == STOKER or (own == STOKER and kind is None):
-        arguments |= {name: getattr(loader._asked, name) for name in _STOKER_ONLY}
-        workers = dataclasses.replace(loader._asked.workers, processes=int(loader.num_workers))
-        arguments["workers"] = workers
-        if workers.start_method is not None:
-            arguments["multiprocessing_context"] = None  # it came from there
-    return arguments
+    if own == STOKER and kind in (None, STOKER):
+        from stoker.loader.dataloader import again
+
+        return again(loader).arguments()
+    arguments: dict[str, Any] = {"dataset": _dataset(loader), "num_workers": loader.num_workers, **_samples(loader)}
+    return arguments | {name: getattr(loader, name) for name in (*_ALWAYS, *_WITH_WORKERS)}
+
+
+def setup_of(loader: Any) -> Setup:
+    """What a pass over a loader of ours would be made from now."""
+    from stoker.loader import dataloader
+
+    return dataloader.setup_of(loader)
 
 
 def close(loader: Any) -> None:
@@ -112,11 +122,9 @@ def _dataset(loader: Any) -> Any:
     )
 
 
-def _order(loader: Any, kind: str) -> dict[str, Any]:
+def _samples(loader: Any) -> dict[str, Any]:
     """What says which samples make a batch."""
     from torch.utils.data import BatchSampler, IterableDataset
-
-    from stoker.sampling.ordered import OrderPlan
 
     size: dict[str, Any] = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if isinstance(loader.dataset, IterableDataset):
@@ -125,31 +133,23 @@ def _order(loader: Any, kind: str) -> dict[str, Any]:
         loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler
     ):
         return {"batch_sampler": loader.batch_sampler}
-    plan = loader.sampler
-    if isinstance(plan, OrderPlan) and kind == STOKER:
-        return {**size, "order": plan.order, "shard": (plan.shard.rank, plan.shard.world), "uneven": plan.last}
-    return {**size, "sampler": plan}
+    return {**size, "sampler": loader.sampler}
 
 
-def _settle_workers(arguments: dict[str, Any], changes: dict[str, Any], kind: str) -> None:
+def _settle_workers(arguments: dict[str, Any], changes: Mapping[str, Any], kind: str) -> None:
     """Make `workers` and `num_workers` agree, and drop what needs workers where there are none."""
-    if kind == STOKER and "workers" in arguments:
-        _settle_stoker(arguments, changes)
-    elif kind == TORCH:
+    if kind == TORCH or changes.get("num_workers") == "auto":  # which chooses all of it
         arguments.pop("workers", None)
     workers = arguments.get("workers")
+    if workers is not None and "workers" not in changes:
+        workers = arguments["workers"] = dataclasses.replace(
+            workers, processes=changes.get("num_workers", workers.processes)
+        )
+    if workers is not None:
+        arguments["num_workers"] = 0
     processes = workers.processes if workers is not None else arguments["num_workers"]
-    threads = workers is not None and workers.lanes > 1
     if processes in (0, "auto"):  # "auto" may come to none
+        are_threads = workers is not None and workers.are_threads
         for name in _WITH_WORKERS:
-            if not (threads and name in ("prefetch_factor", "timeout")):
+            if not (are_threads and name in ("prefetch_factor", "timeout")):
                 arguments.pop(name)
-
-
-def _settle_stoker(arguments: dict[str, Any], changes: dict[str, Any]) -> None:
-    if "workers" in changes and changes["workers"] is not None:
-        arguments.pop("num_workers")
-    elif isinstance(arguments["num_workers"], int):
-        arguments["workers"] = dataclasses.replace(arguments["workers"], processes=arguments.pop("num_workers"))
-    else:  # "auto" chooses all of it
-        arguments.pop("workers")

@@ -16,10 +16,11 @@ The loader is anything that can be iterated. The clock is an argument, so tests 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.nested import is_array, leaves_of, open_container, size_of
 from stoker.plan import StepBatch
 
 Clock = Callable[[], float]
@@ -136,38 +137,20 @@ def _no_model(_batch: object) -> None:
 
 def count_samples(batch: Any) -> int:
     """How many samples a batch holds: the length of its first part that has a length; 1 for a bare value."""
-    if isinstance(batch, StepBatch):
-        batch = batch.data
-    first = next(_parts(batch), None)
+    data = _data_of(batch)
+    first = next(leaves_of(data), None)
     shape = getattr(first, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
-    if isinstance(batch, list | tuple) and not any(_is_array(part) or _is_nest(part) for part in batch):
-        return len(batch)
+    if isinstance(data, list | tuple) and not any(is_array(part) or open_container(part) for part in data):
+        return len(data)
     return 1 if first is not None else 0
 
 
 def count_bytes(batch: Any) -> int:
     """The bytes of a batch's tensors and arrays; other values count nothing."""
-    return sum(int(part.nbytes) for part in _parts(batch) if _is_array(part))
+    return size_of(_data_of(batch))
 
 
-def _parts(batch: Any) -> Iterator[Any]:
-    if isinstance(batch, StepBatch):
-        yield from _parts(batch.data)
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _parts(value)
-    elif isinstance(batch, list | tuple):
-        for value in batch:
-            yield from _parts(value)
-    else:
-        yield batch
-
-
-def _is_array(part: Any) -> bool:
-    return hasattr(part, "shape") and hasattr(part, "nbytes")
-
-
-def _is_nest(part: Any) -> bool:
-    return isinstance(part, Mapping | list | tuple)
+def _data_of(batch: Any) -> Any:
+    return batch.data if isinstance(batch, StepBatch) else batch

@@ -14,6 +14,7 @@ from typing import Any
 
 from stoker.device.copies import copies_for
 from stoker.device.lookahead import DevicePass, Handed, Reader
+from stoker.whole_numbers import check_whole
 
 DEPTH = 2
 """Batches to keep ready: one that the device may take at any time, and one on its way."""
@@ -32,13 +33,10 @@ class Lookahead:
     """How to read ahead for a device, and the state of what was handed over."""
 
     def __init__(self, device: Any, depth: int = DEPTH) -> None:
-        if isinstance(depth, bool) or not isinstance(depth, int):
-            raise TypeError(f"depth should be a whole number of batches, but got {depth!r} ({type(depth).__name__})")
-        if depth < 0:
-            raise ValueError(f"depth should be at least 0 batches, but got {depth}")
         import torch
 
-        self.device, self.depth = torch.device(device), depth
+        self.depth = check_whole("depth", depth, 0, "batches")
+        self.device = torch.device(device)
         self._handed: Handed | None = None
         self._latest: weakref.ref[DevicePass] | None = None
 

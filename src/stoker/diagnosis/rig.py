@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.bench.rebuild import kind_of
+from stoker.bench.rebuild import kind_of, setup_of
 from stoker.bench.settings import GIVEN, STOKER
+from stoker.device.tree import change_leaves
 from stoker.diagnosis.facts import Given, Pace
 from stoker.diagnosis.pace import pace_of
 from stoker.errors import StokerError
@@ -54,10 +55,10 @@ def given_of(loader: Any) -> Given:
     from stoker.auto.probe import cores
 
     kind = kind_of(loader)
-    if kind == GIVEN or (kind == STOKER and loader._planned is not None):
+    if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
         return Given(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
-    workers = loader._asked.workers if kind == STOKER else None
+    workers = setup_of(loader).workers if kind == STOKER else None
     return Given(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
@@ -171,12 +172,4 @@ def _finished_move(device: Any) -> Step:
 
 def moved_to(batch: Any, device: Any) -> Any:
     """The batch with everything that has a `to` on the device."""
-    if hasattr(batch, "to"):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {key: moved_to(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved_to(part, device) for part in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(moved_to(part, device) for part in batch)
-    return batch
+    return change_leaves(batch, lambda leaf: leaf.to(device))

@@ -15,7 +15,7 @@ from typing import Any
 
 from stoker.bench.blame import failure_of
 from stoker.bench.calls import call_of
-from stoker.bench.rebuild import rebuild
+from stoker.bench.rebuild import rebuild, setup_of
 from stoker.bench.settings import STOKER
 from stoker.diagnosis.bound import Deadline
 from stoker.diagnosis.facts import Change, Facts, Tried
@@ -45,7 +45,7 @@ def try_all(rig: Rig, facts: Facts, ground: Ground, deadline: Deadline, tell: Te
     """Try what the facts suggest; nothing, where the loader is not what holds the model up."""
     if not is_held_up(facts) or not facts.alone.batches:
         return ()
-    own = rig.loader._asked.workers if rig.given.kind == STOKER else None
+    own = setup_of(rig.loader).workers if rig.given.kind == STOKER else None
     changes = [applied(change, own) for change in suspects(facts)]
     given, contenders = _that_fit(facts, changes, deadline.left_s)
     turns = _ROUNDS * len(contenders)

@@ -6,6 +6,7 @@ the samplers. What differs is the iterator, and the arguments that torch does no
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -235,7 +236,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
         anew = None if self._lookahead is None else Lookahead(self._lookahead.device)
-        return {**self.__dict__, "_iterator": None, "_lookahead": anew}
+        course = {"_course": copy.copy(self._course)} if self._is_set_up else {}
+        return {**self.__dict__, **course, "_iterator": None, "_lookahead": anew}
 
     def _get_iterator(self) -> Any:
         refuse_patched_iterators(self)

@@ -125,7 +125,7 @@ class Course:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**self.__dict__, "_cursor": None, "_next": None}
+        return {**self.__dict__, "watch": Watch(), "_cursor": None, "_next": None}
 
 
 def draw_base_seed(generator: torch.Generator | None) -> int:

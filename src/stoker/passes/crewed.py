@@ -17,6 +17,7 @@ import functools
 import os
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, cast
 
 from stoker.batches import Delivery
@@ -56,8 +57,8 @@ class CrewedPass(BatchPass):
         self._crew.wake()
 
     @property
-    def _workers(self) -> list[Any]:
-        return getattr(self._crew, "workers", [])
+    def _workers(self) -> Sequence[Any]:
+        return self._crew.workers
 
     # A pass begins, and ends.
 
@@ -70,7 +71,7 @@ class CrewedPass(BatchPass):
         self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, self._crew.close)
         crew = self._crew
-        self._pool.own_workers = lambda: getattr(crew, "workers", ())
+        self._pool.own_workers = lambda: crew.workers
         self._epoch = self._crew.begin_epoch(self._epoch_note)
         self._fill()
 
@@ -211,7 +212,7 @@ class CrewedPass(BatchPass):
             self._hear(report)
 
     def _count_restarts(self) -> None:
-        restarts = getattr(self._crew, "restarts", 0)
+        restarts = self._crew.restarts
         if restarts != self._restarts:
             self._watch.restarted(restarts - self._restarts)
             self._restarts = restarts

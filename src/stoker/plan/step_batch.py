@@ -22,8 +22,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from stoker.nested import is_array
 from stoker.plan.batch_plan import BatchPlan
-from stoker.plan.columns import Columns, columns_of, is_array, map_tensors
+from stoker.plan.columns import Columns, columns_of, map_tensors
 
 
 class StepBatch:

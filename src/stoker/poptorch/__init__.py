@@ -9,7 +9,7 @@
 `execution`, `hardware`, `logs`, `errors`      the rest
 
 It translates: a step's arithmetic is `stoker.BatchPlan`, loading is `stoker.DataLoader`, the buffer is
-`stoker.AsyncPrefetch`, and output modes are those of `stoker.training`. What differs from PopTorch by intent is listed
+`stoker.prefetch`, and output modes are those of `stoker.training`. What differs from PopTorch by intent is listed
 in docs/poptorch-parity.md.
 """
 

@@ -13,7 +13,7 @@ import torch
 
 from stoker.loader import DataLoader as Engine
 from stoker.poptorch.enums import DataLoaderMode
-from stoker.poptorch.grouping import group_count, joined, length_or_none
+from stoker.poptorch.grouping import joined, length_or_none
 from stoker.poptorch.hosts import HostBlock
 from stoker.poptorch.request import Request, warn_of_last_group
 from stoker.sampling.grouped import Grouped
@@ -36,9 +36,9 @@ class StepLoader(Engine[Any]):
     def __len__(self) -> int:
         request = self._request
         if request.batch_sampler is not None:
-            return group_count(len(request.batch_sampler), request.micro_batches, request.drop_last)
+            return len(Grouped(request.batch_sampler, request.micro_batches, request.drop_last))
         if request.rebatches and request.combined is not None:
-            return group_count(len(request.dataset), request.combined, request.drop_last)
+            return len(Grouped(request.dataset, request.combined, request.drop_last))
         return super().__len__()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from stoker.bench.groups import group
 from stoker.bench.isolated import Length, Model, Prepare, run_isolated
 from stoker.bench.plan import Turn
-from stoker.bench.rebuild import rebuild
+from stoker.bench.rebuild import rebuild, setup_of
 from stoker.bench.runs import TrialRecord
 from stoker.bench.settings import STOKER, Setting
 from stoker.bench.sweep import Facts, RunTrial, facts_now, prepare_loader, pretended_model, record_trial
@@ -140,5 +140,5 @@ def batches_ahead(loader: Any) -> int:
     """How many batches may be under way when one is taken; 0 for a loader that makes them when they are asked for."""
     from stoker.passes.assemble import Assembly
 
-    assembly = Assembly(loader)
+    assembly = Assembly(setup_of(loader))
     return 0 if assembly.is_inline else assembly.window().most

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker import AsyncPrefetch
+from stoker import prefetch
 
 
 class Counting:
@@ -33,7 +33,7 @@ class Failing:
 
 def test_warming_up_makes_one_batch_and_passes_begin_with_it() -> None:
     source = Counting(10)
-    with AsyncPrefetch(source, buffer_size=4) as accessor:
+    with prefetch(source, ahead=4) as accessor:
         assert accessor.warm_up()
         assert accessor.warm_up()
         assert (source.made, accessor.stats().ready) == (1, 1)
@@ -42,7 +42,7 @@ def test_warming_up_makes_one_batch_and_passes_begin_with_it() -> None:
 
 def test_a_pass_after_warming_up_uses_the_whole_buffer() -> None:
     source = Counting(10)
-    with AsyncPrefetch(source, buffer_size=4, load_indefinitely=False) as accessor:
+    with prefetch(source, ahead=4, across_epochs=False) as accessor:
         accessor.warm_up()
         steps = iter(accessor)
         assert [int(batch[0]) for batch in steps] == list(range(10))
@@ -51,10 +51,10 @@ def test_a_pass_after_warming_up_uses_the_whole_buffer() -> None:
 
 
 def test_warming_up_says_whether_there_is_anything() -> None:
-    with AsyncPrefetch([]) as accessor:
+    with prefetch([]) as accessor:
         assert not accessor.warm_up()
 
 
 def test_warming_up_raises_what_the_source_raises() -> None:
-    with AsyncPrefetch(Failing()) as accessor, pytest.raises(KeyError, match="no such file"):
+    with prefetch(Failing()) as accessor, pytest.raises(KeyError, match="no such file"):
         accessor.warm_up()

@@ -133,7 +133,7 @@ class Combined:
             if not column.fits(leaf):
                 raise UnevenBatch(
                     f"{batch.name(place)} differs from the batch before it: rows of {_kind(leaf)} cannot be combined "
-                    f"with rows of {_kind(column.like)}. Let collate_fn pad or convert them, or leave rebatch out."
+                    f"with rows of {_kind(column.like)}. Let collate_fn pad or convert them, or leave batch_size out."
                 )
 
 
@@ -168,7 +168,7 @@ def _rows_in(leaf: Any, place: int, batch: Rows) -> int:
         return len(leaf)
     raise UnevenBatch(
         f"rebatching needs tensors or arrays that share their first dimension, but {batch.name(place)} is of type "
-        f"{type(leaf).__name__!r}. Let collate_fn make a tensor of it, or leave rebatch out."
+        f"{type(leaf).__name__!r}. Let collate_fn make a tensor of it, or leave batch_size out."
     )
 
 

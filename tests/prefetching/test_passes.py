@@ -10,40 +10,39 @@ from typing import Any
 
 import pytest
 import torch
-from tests.accessor.sources import OldSequence, Telling, Unbounded, batch, batches, numbers
+from tests.prefetching.sources import OldSequence, Telling, Unbounded, batch, batches, numbers
 from torch.utils.data import DataLoader, TensorDataset
 
 import stoker
-from stoker import AsyncPrefetch
+from stoker import prefetch
 
 BOTH = pytest.mark.parametrize("by", ["thread", "process"])
 
 
 @BOTH
-@pytest.mark.parametrize("load_indefinitely", [True, False])
-@pytest.mark.parametrize("buffer_size", [1, 3, 40])
-def test_every_pass_is_whole_and_in_order(by: Any, load_indefinitely: bool, buffer_size: int) -> None:
-    with AsyncPrefetch(batches(5), buffer_size, load_indefinitely=load_indefinitely, by=by) as accessor:
+@pytest.mark.parametrize("across_epochs", [True, False])
+@pytest.mark.parametrize("ahead", [1, 3, 40])
+def test_every_pass_is_whole_and_in_order(by: Any, across_epochs: bool, ahead: int) -> None:
+    with prefetch(batches(5), ahead=ahead, across_epochs=across_epochs, by=by) as accessor:
         assert [numbers(accessor) for _ in range(3)] == [[0, 1, 2, 3, 4]] * 3
 
 
 @BOTH
-@pytest.mark.parametrize("miss_sleep_time_ms", [0, 0.1])
-def test_looking_instead_of_blocking_gives_the_same(by: Any, miss_sleep_time_ms: float) -> None:
-    with AsyncPrefetch(batches(5), by=by, miss_sleep_time_ms=miss_sleep_time_ms) as accessor:
+def test_spinning_instead_of_blocking_gives_the_same(by: Any) -> None:
+    with prefetch(batches(5), by=by, spin=True) as accessor:
         assert numbers(accessor) == [0, 1, 2, 3, 4]
 
 
 @BOTH
 def test_batches_that_are_kept_never_change(by: Any) -> None:
-    with AsyncPrefetch(batches(12), by=by, buffer_size=2) as accessor:
+    with prefetch(batches(12), by=by, ahead=2) as accessor:
         kept = [*accessor, *accessor, *accessor]  # more than are lent as views: the others are copies
     assert numbers(kept) == [*range(12)] * 3
 
 
 @BOTH
 def test_an_iterator_is_an_iterator(by: Any) -> None:
-    with AsyncPrefetch(batches(5), by=by) as accessor:
+    with prefetch(batches(5), by=by) as accessor:
         iterator = iter(accessor)
         assert iter(iterator) is iterator
         assert numbers([next(iterator)]) == [0]
@@ -53,7 +52,7 @@ def test_an_iterator_is_an_iterator(by: Any) -> None:
 
 @BOTH
 def test_a_new_iterator_begins_anew_after_a_break(by: Any) -> None:
-    with AsyncPrefetch(batches(5), by=by) as accessor:
+    with prefetch(batches(5), by=by) as accessor:
         for taken in range(1, 5):
             for _, _ in zip(range(taken), accessor, strict=False):
                 pass
@@ -62,7 +61,7 @@ def test_a_new_iterator_begins_anew_after_a_break(by: Any) -> None:
 
 @BOTH
 def test_two_iterators_are_independent(by: Any) -> None:
-    with AsyncPrefetch(batches(5), by=by) as accessor:
+    with prefetch(batches(5), by=by) as accessor:
         first = iter(accessor)
         assert numbers([next(first), next(first)]) == [0, 1]
         second = iter(accessor)
@@ -73,13 +72,13 @@ def test_two_iterators_are_independent(by: Any) -> None:
 
 
 def test_an_iterator_outlives_its_accessor() -> None:
-    assert numbers(iter(AsyncPrefetch(batches(5)))) == [0, 1, 2, 3, 4]
+    assert numbers(iter(prefetch(batches(5)))) == [0, 1, 2, 3, 4]
 
 
 @BOTH
 def test_threads_share_an_iterator(by: Any) -> None:
     taken: list[list[torch.Tensor]] = [[], [], []]
-    with AsyncPrefetch(batches(30), by=by) as accessor:
+    with prefetch(batches(30), by=by) as accessor:
         iterator = iter(accessor)
         threads = [threading.Thread(target=mine.extend, args=(iterator,)) for mine in taken]
         for thread in threads:
@@ -105,40 +104,40 @@ SOURCES: dict[str, Any] = {
 @BOTH
 @pytest.mark.parametrize("kind", list(SOURCES))
 def test_any_source_can_be_gone_over_twice(by: Any, kind: str) -> None:
-    with AsyncPrefetch(SOURCES[kind](), by=by) as accessor:
+    with prefetch(SOURCES[kind](), by=by) as accessor:
         assert numbers(accessor) == [0, 1, 2, 3, 4]
         assert numbers(accessor) == [0, 1, 2, 3, 4]
 
 
 @BOTH
 def test_a_generator_gives_one_pass_and_says_so(by: Any) -> None:
-    with AsyncPrefetch((batch(number) for number in range(5)), by=by) as accessor:
+    with prefetch((batch(number) for number in range(5)), by=by) as accessor:
         assert numbers(accessor) == [0, 1, 2, 3, 4]
-        with pytest.raises(RuntimeError, match=r"used up by the first pass.*AsyncPrefetch\(lambda"):
+        with pytest.raises(RuntimeError, match=r"used up by the first pass.*prefetch\(lambda"):
             list(accessor)
 
 
 @BOTH
 def test_an_empty_source_gives_empty_passes(by: Any) -> None:
-    with AsyncPrefetch([], by=by) as accessor:
+    with prefetch([], by=by) as accessor:
         assert [list(accessor), list(accessor)] == [[], []]
 
 
 @pytest.mark.parametrize("source", [None, 5, object()])
 def test_what_cannot_be_gone_over_is_refused_at_once(source: Any) -> None:
     with pytest.raises(TypeError, match="a loader, an iterable, or a function"):
-        AsyncPrefetch(source)
+        prefetch(source)
 
 
 def test_the_filler_is_no_worker_to_a_dataset() -> None:
-    with AsyncPrefetch(Telling(), by="process") as accessor:
+    with prefetch(Telling(), by="process") as accessor:
         assert list(accessor) == [-1]
 
 
 @BOTH
 def test_batches_arrive_as_they_are(by: Any) -> None:
     given: dict[str, Any] = {"text": ["a", "b"], "nested": ({"x": torch.arange(4)}, 3.5), "none": None}
-    with AsyncPrefetch([given, None, 7], by=by) as accessor:
+    with prefetch([given, None, 7], by=by) as accessor:
         taken, *others = accessor
     assert others == [None, 7]
     assert torch.equal(taken["nested"][0].pop("x"), torch.arange(4))
@@ -146,10 +145,10 @@ def test_batches_arrive_as_they_are(by: Any) -> None:
 
 
 def test_length_is_the_sources() -> None:
-    assert len(AsyncPrefetch(batches(5))) == 5
-    assert len(AsyncPrefetch(DataLoader(TensorDataset(torch.arange(10)), 4))) == 3
+    assert len(prefetch(batches(5))) == 5
+    assert len(prefetch(DataLoader(TensorDataset(torch.arange(10)), 4))) == 3
     with pytest.raises(TypeError, match="'Telling' has no len"):
-        len(AsyncPrefetch(Telling()))
+        len(prefetch(Telling()))
 
 
 class Broken:
@@ -164,7 +163,7 @@ def test_a_dropped_accessor_is_gone_at_once_without_the_collector(by: Any, sourc
     gc.collect()
     gc.disable()
     try:
-        accessor = AsyncPrefetch(source, by=by)
+        accessor = prefetch(source, by=by)
         with contextlib.suppress(LookupError):
             list(accessor)
         with contextlib.suppress(LookupError):
@@ -180,7 +179,7 @@ def test_a_dropped_accessor_is_gone_at_once_without_the_collector(by: Any, sourc
 
 @BOTH
 def test_a_closed_accessor_says_so_and_its_batches_live_on(by: Any) -> None:
-    accessor = AsyncPrefetch(batches(5), by=by)
+    accessor = prefetch(batches(5), by=by)
     iterator = iter(accessor)
     kept = next(iterator)
     accessor.close()

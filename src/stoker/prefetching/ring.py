@@ -5,14 +5,13 @@
       report, oldest first    ◄────    DONE, END, ERROR
       batch: views of the slot, which is asked for again when the last of them has died
 
-A place in the ring is a ticket whose answer was not handed over yet, at most `buffer_size` of them. Whoever has nothing
+A place in the ring is a ticket whose answer was not handed over yet, at most `ahead` of them. Whoever has nothing
 to do is blocked: the filler on its tickets, the consumer on reports and on the filler's death, each in one system call.
 Nothing ticks. All methods may be called from any thread; two threads that take get different batches, in turn.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -22,14 +21,14 @@ from typing import Any
 
 import torch
 
-from stoker.accessor.crew_of_one import interrupt, interrupted, obituary, start, was_closed, workers_of
-from stoker.accessor.filling import Mark, SourceJob
-from stoker.accessor.lap import Place
-from stoker.accessor.options import PrefetchOptions
-from stoker.accessor.stats import Tally
 from stoker.batches import Delivery
 from stoker.contracts import Answer, Ask, EpochNote, Filled, Report, Ticket
 from stoker.errors import RemoteError, WorkerDied
+from stoker.prefetching.crew_of_one import interrupt, interrupted, obituary, start, was_closed
+from stoker.prefetching.filling import Mark, SourceJob
+from stoker.prefetching.lap import Place
+from stoker.prefetching.options import PrefetchOptions
+from stoker.prefetching.stats import Tally
 from stoker.slots import PrivateArena, SlotPool
 from stoker.workers.processes import arena_for
 
@@ -48,8 +47,8 @@ class Ring:
         self._made: deque[tuple[Report, int]] = deque()  # answers (with their slots) to hand over, oldest first
         self._orders = 0
         self._taken = 0  # answers handed over since the beginning
-        self._ahead = ahead or options.buffer_size  # places to ask for; `buffer_size` once a pass has begun
-        self._wanted = options.buffer_size  # places to keep asked for; fewer while the byte budget is used up
+        self._ahead = ahead or options.ahead  # places to ask for; `ahead` once a pass has begun
+        self._wanted = options.ahead  # places to keep asked for; fewer while the byte budget is used up
         self._place: Place | RemoteError | None = place  # of what was handed over last
         self._lap = -1  # the filler's lap that the consumer is in
         self._idle_since_ns = 0
@@ -63,13 +62,14 @@ class Ring:
         self._job = SourceJob(source, options, place)
         self._crew = start(self._job, options, self._pool.arena)
         self._close = weakref.finalize(self, self._crew.close)
-        self._pool.own_workers = functools.partial(workers_of, self._crew)
+        crew = self._crew
+        self._pool.own_workers = lambda: crew.workers
         self._begin_anew()
 
     def begin(self) -> None:
         """A pass begins: with what lies ready, if that is the beginning of a lap, else anew."""
         with self.lock:
-            waits, self._ahead = self._ahead < self._options.buffer_size, self._options.buffer_size
+            waits, self._ahead = self._ahead < self._options.ahead, self._options.ahead
             if self._is_torn or not self.is_fresh:
                 self._place = None
                 self._begin_anew()
@@ -102,7 +102,7 @@ class Ring:
         self._tally.consumer_wait_ns += time.perf_counter_ns() - begun_ns
         batch, error = self._hand_over(*self._made.popleft())
         self._taken += 1
-        self._wanted = min(self._wanted + 1, self._options.buffer_size)
+        self._wanted = min(self._wanted + 1, self._options.ahead)
         if self.is_fresh or not self.is_over:  # else nothing comes until the next beginning
             self._top_up()
         self._is_torn = False
@@ -147,7 +147,7 @@ class Ring:
     @property
     def pid(self) -> int | None:
         """The filler's process, if it has one."""
-        return next((worker.pid for worker in workers_of(self._crew)), None)
+        return next((worker.pid for worker in self._crew.workers), None)
 
     @property
     def was_interrupted(self) -> bool:
@@ -158,7 +158,7 @@ class Ring:
         if os.getpid() != self._owner_pid:
             raise RuntimeError(
                 f"this iterator's filler belongs to process {self._owner_pid}, from which this one was forked. Make an "
-                "iterator of your own here: iter(accessor)."
+                "iterator of your own here: iter()."
             )
 
     def close(self, now: bool = False) -> None:
@@ -227,13 +227,7 @@ class Ring:
         return self._made[0]
 
     def _wait(self) -> list[Report]:
-        ms = self._options.miss_sleep_time_ms
-        if ms is None:
-            return self._crew.wait(None)
-        reports = self._crew.wait(0.0)
-        if ms and not reports:
-            time.sleep(ms / 1e3)
-        return reports
+        return self._crew.wait(0.0 if self._options.spin else None)
 
     def _collect(self) -> None:
         """Take in what has been made, without waiting."""

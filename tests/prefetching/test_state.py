@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.accessor.sources import Counting, batches, numbers
+from tests.prefetching.sources import Counting, batches, numbers
 from torch.utils.data import DataLoader, TensorDataset
 
 import stoker
-from stoker import AsyncPrefetch, StateError
+from stoker import StateError, prefetch
 
 BOTH = pytest.mark.parametrize("by", ["thread", "process"])
 ROWS = torch.arange(50)
@@ -40,15 +40,15 @@ SOURCES: dict[str, Any] = {"stateful": Counting, "Stoker's loader": shuffled, "t
 @pytest.mark.parametrize("rebatch", [None, 3, 7])
 @pytest.mark.parametrize("kind", list(SOURCES))
 def test_a_run_goes_on_from_every_step(kind: str, rebatch: int | None, by: Any) -> None:
-    options: dict[str, Any] = {"rebatch": rebatch, "by": by}
-    with AsyncPrefetch(SOURCES[kind](), **options) as accessor:
+    options: dict[str, Any] = {"batch_size": rebatch, "by": by}
+    with prefetch(SOURCES[kind](), **options) as accessor:
         whole = [flat([batch]) for _ in range(2) for batch in accessor]
     steps = len(whole) // 2
     for step in {0, 1, steps // 2, steps - 1, steps}:
-        with AsyncPrefetch(SOURCES[kind](), **options) as accessor:
+        with prefetch(SOURCES[kind](), **options) as accessor:
             taken = flat(take(iter(accessor), step))
             state = json.loads(json.dumps(accessor.state_dict()))
-        with AsyncPrefetch(SOURCES[kind](), **options) as again:
+        with prefetch(SOURCES[kind](), **options) as again:
             again.load_state_dict(state)
             assert again.state_dict() == state
             rest = flat(again) + flat(again)
@@ -57,11 +57,11 @@ def test_a_run_goes_on_from_every_step(kind: str, rebatch: int | None, by: Any) 
 
 @BOTH
 def test_between_passes_the_state_is_the_next_ones_beginning(by: Any) -> None:
-    with AsyncPrefetch(Counting(), by=by) as accessor:
+    with prefetch(Counting(), by=by) as accessor:
         list(accessor)
         state = accessor.state_dict()
         following = flat(accessor)
-    with AsyncPrefetch(Counting(), by=by) as again:
+    with prefetch(Counting(), by=by) as again:
         again.load_state_dict(state)
         assert flat(again) == following == list(range(100, 109))
 
@@ -70,7 +70,7 @@ def test_between_passes_the_state_is_the_next_ones_beginning(by: Any) -> None:
 def test_a_pass_that_was_cut_short_does_not_skip_epochs(by: Any) -> None:
     """The filler has run ahead into later epochs by then; the source is taken back to where the loop was."""
     orders = [flat(shuffled_epoch) for shuffled_epoch in _epochs(3)]
-    with AsyncPrefetch(shuffled(), by=by, buffer_size=40) as accessor:
+    with prefetch(shuffled(), by=by, ahead=40) as accessor:
         iterator = iter(accessor)
         take(iterator, 12)
         while accessor.stats().ready < 36:  # blocked fillers are not waited for: this one is far ahead
@@ -87,7 +87,7 @@ def _epochs(count: int) -> list[Any]:
 
 @BOTH
 def test_asking_for_the_state_takes_nothing(by: Any) -> None:
-    with AsyncPrefetch(Counting(), by=by) as accessor:
+    with prefetch(Counting(), by=by) as accessor:
         state = accessor.state_dict()
         iterator = iter(accessor)
         assert accessor.state_dict()["items"]["dataset"] == state["items"]["dataset"] == {"passes": 0, "at": 0}
@@ -96,10 +96,10 @@ def test_asking_for_the_state_takes_nothing(by: Any) -> None:
 
 
 def test_a_source_without_a_state_is_walked_again() -> None:
-    with AsyncPrefetch(batches(5)) as accessor:
+    with prefetch(batches(5)) as accessor:
         take(iter(accessor), 2)
         state = accessor.state_dict()
-    with AsyncPrefetch(batches(5)) as again:
+    with prefetch(batches(5)) as again:
         again.load_state_dict(state)
         assert numbers(again) == [2, 3, 4]
         assert numbers(again) == [0, 1, 2, 3, 4]
@@ -110,7 +110,7 @@ def test_a_source_that_cannot_tell_its_state_still_gives_batches() -> None:
         def state_dict(self) -> dict[str, Any]:
             raise LookupError("not now")
 
-    with AsyncPrefetch(Secretive()) as accessor:
+    with prefetch(Secretive()) as accessor:
         assert flat(accessor) == list(range(9))
         with pytest.raises(StateError, match="LookupError: not now"):
             accessor.state_dict()
@@ -118,20 +118,20 @@ def test_a_source_that_cannot_tell_its_state_still_gives_batches() -> None:
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [({"epoch": 1}, "no state of AsyncPrefetch"), ({"version": 9, "items": {}, "rows": 0}, "version 9")],
+    [({"epoch": 1}, "no state of stoker.prefetch"), ({"version": 9, "items": {}, "rows": 0}, "version 9")],
 )
 def test_what_is_no_state_is_refused(state: Any, words: str) -> None:
     with pytest.raises(StateError, match=words):
-        AsyncPrefetch([]).load_state_dict(state)
+        prefetch([]).load_state_dict(state)
 
 
 def test_a_state_in_the_middle_of_an_inner_batch_needs_rebatch() -> None:
-    with AsyncPrefetch(plain(), rebatch=3) as accessor:
+    with prefetch(plain(), batch_size=3) as accessor:
         next(iter(accessor))
         state = accessor.state_dict()
     assert state["rows"] == 3
     with pytest.raises(StateError, match="3 rows into a batch"):
-        AsyncPrefetch(plain()).load_state_dict(state)
-    with AsyncPrefetch(plain(), rebatch=10) as again:  # another size goes on from the same row
+        prefetch(plain()).load_state_dict(state)
+    with prefetch(plain(), batch_size=10) as again:  # another size goes on from the same row
         again.load_state_dict(state)
         assert flat(again) == list(range(3, 50))

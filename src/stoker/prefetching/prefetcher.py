@@ -1,9 +1,9 @@
-"""`stoker.AsyncPrefetch`: batches of any iterable, made ready in the background.
+"""`stoker.prefetch`: batches of any iterable, made ready in the background.
 
-    accessor = AsyncPrefetch(loader, buffer_size=4, early_preload=True)
-    for batch in accessor: ...          # the next pass is being prepared when this one ends
+    batches = stoker.prefetch(loader, ahead=4, at_once=True)
+    for batch in batches: ...          # the next pass is being prepared when this one ends
 
-Every `iter(accessor)` begins a pass from the source's first batch, whatever became of the pass before; the iterators it
+Every `iter(batches)` begins a pass from the source's first batch, whatever became of the pass before; the iterators it
 gives are iterators (`iter(it) is it`) and independent of each other. One ring serves pass after pass. It is handed on
 when its iterator has come to the end or is gone; if an iterator is still in the middle of its pass when another one is
 asked for, the new one gets a ring and a filler of its own.
@@ -23,14 +23,14 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.accessor.crew_of_one import interrupted, was_closed
-from stoker.accessor.lap import Place, at_the_beginning
-from stoker.accessor.options import By, PrefetchOptions, StartMethod
-from stoker.accessor.ring import Ring
-from stoker.accessor.stats import PrefetchStats, Tally
-from stoker.accessor.walking import check_rows, length_of, walkable
 from stoker.batches import has_state
 from stoker.errors import StateError
+from stoker.prefetching.crew_of_one import interrupted, was_closed
+from stoker.prefetching.lap import Place, at_the_beginning
+from stoker.prefetching.options import By, PrefetchOptions, StartMethod
+from stoker.prefetching.ring import Ring
+from stoker.prefetching.stats import PrefetchStats, Tally
+from stoker.prefetching.walking import check_rows, length_of, walkable
 
 _VERSION = 1
 
@@ -64,44 +64,47 @@ class PrefetchIterator:
                     ring.close()
 
     def __getstate__(self) -> Any:
-        raise TypeError("an iterator of AsyncPrefetch cannot be pickled: its batches are made for this process")
+        raise TypeError("an iterator of stoker.prefetch cannot be pickled: its batches are made for this process")
 
 
-class AsyncPrefetch:
-    """Goes over `source` (a loader, any iterable, or a function that makes an iterator) ahead of the training loop.
+def prefetch(
+    iterable: Any,
+    *,
+    by: By = "thread",
+    ahead: int = 3,
+    max_bytes: int | None = None,
+    batch_size: int | None = None,
+    drop_last: bool = False,
+    at_once: bool = False,
+    across_epochs: bool = True,
+    spin: bool = False,
+    start_method: StartMethod | None = None,
+) -> Prefetcher:
+    """Go over `iterable` (a loader, any iterable, or a function that makes an iterator) ahead of the training loop.
 
-    buffer_size         batches made ahead at most
-    early_preload       begin now; False: with the first `iter()`. The constructor never waits for a batch
-    load_indefinitely   at the end of a pass begin to prepare the next one
-    miss_sleep_time_ms  how to wait for a batch: None blocks until it is there, which is best; a number above 0 looks
-                        every so often, 0 looks all the time (for code written for PopTorch)
-    max_bytes           memory that the batches ahead may take; one is always allowed
-    rebatch             combine the rows of all batches anew, to batches of so many rows
-    drop_last           leave out the last combined batch if it is short; one for the whole pass
-    by                  "thread", which hands batches over as they are, or "process", which leaves the interpreter
-                        lock of the training process alone; batches then are views of shared memory
-    start_method        of the process: "fork", "forkserver" or "spawn"; None takes the platform's default
+    by             "thread", which hands batches over as they are, or "process", which leaves the interpreter lock of
+                   the training process alone; batches then are views of shared memory
+    ahead          batches made ahead at most
+    max_bytes      memory that the batches ahead may take; one is always allowed
+    batch_size     combine the rows of all batches anew, to batches of so many rows
+    drop_last      leave out the last combined batch if it is short; one for the whole pass
+    at_once        begin now; False: with the first `iter()`. Either way nobody waits for a batch here
+    across_epochs  at the end of a pass begin to prepare the next one
+    spin           look for the next batch all the time instead of blocking: a whole core, for some microseconds
+    start_method   of the process: "fork", "forkserver" or "spawn"; None takes the platform's default
     """
+    options = PrefetchOptions(by, start_method, ahead, max_bytes, batch_size, drop_last, across_epochs, spin)
+    return Prefetcher(iterable, options, at_once)
 
-    def __init__(
-        self,
-        source: Any,
-        buffer_size: int = 3,
-        early_preload: bool = False,
-        load_indefinitely: bool = True,
-        miss_sleep_time_ms: float | None = None,
-        max_bytes: int | None = None,
-        rebatch: int | None = None,
-        drop_last: bool = False,
-        by: By = "thread",
-        start_method: StartMethod | None = None,
-    ) -> None:
-        self.options = PrefetchOptions(
-            buffer_size, load_indefinitely, miss_sleep_time_ms, max_bytes, rebatch, drop_last, by, start_method
-        )
+
+class Prefetcher:
+    """What `stoker.prefetch` gives: an iterable like its source, whose batches are made ready ahead."""
+
+    def __init__(self, source: Any, options: PrefetchOptions, at_once: bool = False) -> None:
+        self.options = options
         if "torch" in sys.modules:
             _hide_from_compiling()
-        check_rows(source, rebatch)
+        check_rows(source, options.batch_size)
         self.source = source
         self._walkable = walkable(source)
         self._tally = Tally()
@@ -110,7 +113,7 @@ class AsyncPrefetch:
         self._ring: Ring | None = None  # what the next pass goes on with
         self._latest: weakref.ref[PrefetchIterator] | None = None
         self._forget()
-        if early_preload:
+        if at_once:
             self._ring = self._new_ring()
 
     def __iter__(self) -> PrefetchIterator:
@@ -139,8 +142,8 @@ class AsyncPrefetch:
             return self._ring.has_first()
 
     def __len__(self) -> int:
-        """Batches of a pass. With `rebatch` the source has to be a loader that knows its samples."""
-        return length_of(self.source, self.options.rebatch, self.options.drop_last)
+        """Batches of a pass. With `batch_size` the source has to be a loader that knows its samples."""
+        return length_of(self.source, self.options.batch_size, self.options.drop_last)
 
     def state_dict(self) -> dict[str, Any]:
         """The place of the latest pass in the source: what was handed over, whatever has been prefetched since."""
@@ -157,17 +160,17 @@ class AsyncPrefetch:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state was saved."""
         self._check_open()
-        place = _read_state(state_dict, self.options.rebatch)
+        place = _read_state(state_dict, self.options.batch_size)
         with self._lock:
             latest = self._latest() if self._latest is not None else None
             self._let_be(self._ring, latest if latest is not None and not latest.is_over else None)
             self._ring, self._place = None, place
 
     def stats(self) -> PrefetchStats:
-        """Who waited for whom so far; `print(accessor.stats())` is a readable block."""
+        """Who waited for whom so far; `print(batches.stats())` is a readable block."""
         ring = self._ring if os.getpid() == self._owner_pid else None
         ready, pid = (ring.ready, ring.pid) if ring is not None else (0, None)
-        return self._tally.stats(ready, self.options.buffer_size, pid)
+        return self._tally.stats(ready, self.options.ahead, pid)
 
     def close(self) -> None:
         """Let every filler go, and wait until it is gone. Batches that were handed over stay valid."""
@@ -177,24 +180,24 @@ class AsyncPrefetch:
         """Like `close`, without letting a process finish the batch it is making."""
         self._close(now=True)
 
-    def __enter__(self) -> AsyncPrefetch:
+    def __enter__(self) -> Prefetcher:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getstate__(self) -> Any:
-        raise TypeError("AsyncPrefetch cannot be pickled: make it in the process that uses it")
+        raise TypeError("what stoker.prefetch gives cannot be pickled: make it in the process that uses it")
 
     def _new_ring(self, ahead: int | None = None) -> Ring:
-        check_rows(self.source, self.options.rebatch)  # again: ranks may be known only by now
+        check_rows(self.source, self.options.batch_size)  # again: ranks may be known only by now
         place, self._place = self._place, None
         ring = Ring(self._walkable, self.options, place, self._tally, ahead)
         self._rings.add(ring)
         return ring
 
     def _let_be(self, ring: Ring | None, user: PrefetchIterator | None) -> None:
-        """The accessor goes on with another ring: this one ends with the iterator that uses it, or now."""
+        """The prefetcher goes on with another ring: this one ends with the iterator that uses it, or now."""
         if user is not None:
             user.closes_ring = True
         elif ring is not None:
@@ -222,18 +225,18 @@ class AsyncPrefetch:
         self._rings: weakref.WeakSet[Ring] = weakref.WeakSet()
 
 
-def _read_state(state: Mapping[str, Any], rebatch: int | None) -> Place:
+def _read_state(state: Mapping[str, Any], batch_size: int | None) -> Place:
     if not isinstance(state, Mapping) or not {"version", "items", "rows"} <= set(state):
         raise StateError(
-            "this is no state of AsyncPrefetch: it should be what its state_dict() gave, with 'version', 'items' and "
+            "this is no state of stoker.prefetch: it should be what its state_dict() gave, with 'version', 'items' and "
             f"'rows', but it is {sorted(state) if isinstance(state, Mapping) else type(state).__name__}"
         )
     if state["version"] != _VERSION:
         raise StateError(f"this state has version {state['version']}, and this Stoker reads version {_VERSION}")
-    if state["rows"] and rebatch is None:
+    if state["rows"] and batch_size is None:
         raise StateError(
             f"this state is {state['rows']} rows into a batch of the source, because batches were combined when it was "
-            "saved. Give rebatch, the same or another, to go on from there."
+            "saved. Give batch_size, the same or another, to go on from there."
         )
     return {"items": copy.deepcopy(state["items"]), "rows": state["rows"]}
 
@@ -242,5 +245,5 @@ def _read_state(state: Mapping[str, Any], rebatch: int | None) -> Place:
 def _hide_from_compiling() -> None:
     from stoker.loader.dynamo import hide
 
-    hide(AsyncPrefetch, "__iter__", "__len__", "close")
+    hide(Prefetcher, "__iter__", "__len__", "close")
     hide(PrefetchIterator, "__iter__", "__next__")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PrefetchStats:
-    """Where the time went so far, over all passes of one accessor.
+    """Where the time went so far, over all passes of one prefetcher.
 
     A filler that waits is ahead of the training loop; a training loop that waits is ahead of the filler. `ready_mean`
-    is how many batches the loop found ready when it came for one: near `buffer_size` the ring could be smaller, near 0
+    is how many batches the loop found ready when it came for one: near `ahead` the ring could be smaller, near 0
     it could not help.
     """
 
@@ -23,7 +23,7 @@ class PrefetchStats:
     filler_busy_s: float
     ready: int  # batches in the ring now
     ready_mean: float
-    buffer_size: int
+    ahead: int
     filler_pid: int | None  # None: a thread, or not started
 
     def __str__(self) -> str:
@@ -32,14 +32,14 @@ class PrefetchStats:
                 f"steps     {self.steps:,} in {self.passes:,} ended passes ({self.size_bytes / 1e6:,.1f} MB)",
                 f"consumer  waited {self.consumer_wait_s:.3f} s, {self.misses:,} times for an empty ring",
                 f"filler    waited {self.filler_wait_s:.3f} s, busy {self.filler_busy_s:.3f} s",
-                f"ring      {self.ready} of {self.buffer_size} ready, {self.ready_mean:.1f} on average",
+                f"ring      {self.ready} of {self.ahead} ready, {self.ready_mean:.1f} on average",
             )
         )
 
 
 @dataclass
 class Tally:
-    """Counts as an accessor goes along; one for all its rings."""
+    """Counts as a prefetcher goes along; one for all its rings."""
 
     steps: int = 0
     passes: int = 0
@@ -57,7 +57,7 @@ class Tally:
         self.found_ready += ready
         self.misses += not ready
 
-    def stats(self, ready: int, buffer_size: int, filler_pid: int | None) -> PrefetchStats:
+    def stats(self, ready: int, ahead: int, filler_pid: int | None) -> PrefetchStats:
         """The numbers now."""
         return PrefetchStats(
             steps=self.steps,
@@ -69,6 +69,6 @@ class Tally:
             filler_busy_s=self.filler_busy_ns / 1e9,
             ready=ready,
             ready_mean=self.found_ready / self.visits if self.visits else 0.0,
-            buffer_size=buffer_size,
+            ahead=ahead,
             filler_pid=filler_pid,
         )

@@ -29,8 +29,8 @@ def walkable(source: Any) -> Any:
     if callable(source):
         return _Factory(source)
     raise TypeError(
-        f"AsyncPrefetch needs a loader, an iterable, or a function that makes an iterator, but got {kind.__name__!r}. "
-        "(A map-style dataset has __getitem__; an iterable one has __iter__.)"
+        f"stoker.prefetch needs a loader, an iterable, or a function that makes an iterator, but got "
+        f"{kind.__name__!r}. (A map-style dataset has __getitem__; an iterable one has __iter__.)"
     )
 
 
@@ -56,28 +56,29 @@ class _Sequence:
                 return
 
 
-def check_rows(source: Any, rebatch: int | None) -> None:
+def check_rows(source: Any, batch_size: int | None) -> None:
     """Refuse to combine batches of ranks that each lose rows of their own: the numbers of batches would differ."""
-    if rebatch is None or not isinstance(source, DataLoader) or asked_of(source).policy.action != "drop":
+    if batch_size is None or not isinstance(source, DataLoader) or asked_of(source).policy.action != "drop":
         return
     if (ranks := Assembly(setup_of(source)).ranks) > 1:
         raise ValueError(
-            f'rebatch={rebatch} combines rows, and on_error="drop" leaves out other rows on each of {ranks} ranks: one '
-            'would have fewer batches, and the others wait for it for ever. Use on_error="skip", or leave rebatch out.'
+            f'batch_size={batch_size} combines rows, and on_error="drop" leaves out other rows on each of {ranks} '
+            "ranks: one would have fewer batches, and the others wait for it for ever. Use "
+            'on_error="skip", or leave batch_size out.'
         )
 
 
-def length_of(source: Any, rebatch: int | None, drop_last: bool) -> int:
+def length_of(source: Any, batch_size: int | None, drop_last: bool) -> int:
     """How many batches a pass gives; TypeError where nobody can say."""
-    if rebatch is None:
+    if batch_size is None:
         return _own_length(source)
     samples = _samples_of(source)
-    return samples // rebatch if drop_last else -(-samples // rebatch)
+    return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
 def _own_length(source: Any) -> int:
     if not hasattr(type(source), "__len__"):
-        raise TypeError(f"object of type {type(source).__name__!r} has no len(), so AsyncPrefetch around it has none")
+        raise TypeError(f"object of type {type(source).__name__!r} has no len(), so stoker.prefetch around it has none")
     return len(source)
 
 

@@ -27,14 +27,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.accessor.lap import THE_END, Lap, Place, size_of
-from stoker.accessor.options import PrefetchOptions
-from stoker.accessor.rebatch import Combined
-from stoker.accessor.source_error import SourceError
 from stoker.batches import Payload
 from stoker.batches.packing import pack
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 from stoker.errors import RemoteError
+from stoker.nested import size_of
+from stoker.prefetching.lap import THE_END, Lap, Place
+from stoker.prefetching.options import PrefetchOptions
+from stoker.prefetching.rebatch import Combined
+from stoker.prefetching.source_error import SourceError
 from stoker.workers.identity import numpy_seed
 
 _KEPT_ENDS = 64  # a guess: laps that a filler may be ahead of its consumer and still go back to the end of
@@ -146,7 +147,7 @@ class SourceJob:
             seed_generators(self._note.seed + self._laps_since)
         self._laps_since += 1
         self._number += 1
-        self._lap = Lap(self.source, self.options.rebatch, self.options.drop_last, self.place)
+        self._lap = Lap(self.source, self.options.batch_size, self.options.drop_last, self.place)
         self.place = None
         return self._lap.place()
 
@@ -156,15 +157,15 @@ class SourceJob:
         self._refuse_if_used_up(lap)
         self._ends[self._number] = end = lap.end()
         self._ends.pop(self._number - _KEPT_ENDS, None)
-        follows = self.options.load_indefinitely and lap.given > 0
+        follows = self.options.across_epochs and lap.given > 0
         self._parked = not follows
         return _report(ticket, Answer.END, payload=Payload(state=Mark(self._number, end, before, follows)))
 
     def _refuse_if_used_up(self, lap: Lap) -> None:
         if self._has_given and lap.is_used_up:
             raise RuntimeError(
-                f"the source of AsyncPrefetch is an iterator ({type(self.source).__name__}) and was used up by the "
-                "first pass. Give a function that makes a new one for each pass: AsyncPrefetch(lambda: …)."
+                f"the source of stoker.prefetch is an iterator ({type(self.source).__name__}) and was used up by the "
+                "first pass. Give a function that makes a new one for each pass: stoker.prefetch(lambda: …)."
             )
 
     def _deliver(self, ticket: Ticket, slot: MapSlot, batch: Any, mark: Mark) -> Report:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import torch
 
-from stoker import AsyncPrefetch
+from stoker import prefetch
 
 
 class Source:
@@ -32,7 +32,7 @@ class Source:
 
 def main(fault: str, filler: str) -> None:
     how: dict[str, Any] = {"by": "thread"} if filler == "thread" else {"by": "process", "start_method": filler}
-    accessor = AsyncPrefetch(Source(waits=fault.endswith("-waiting")), **how)
+    accessor = prefetch(Source(waits=fault.endswith("-waiting")), **how)
     iterator = iter(accessor)
     next(iterator)
     print("READY", flush=True)

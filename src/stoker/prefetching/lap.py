@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils import _pytree as pytree
-
-from stoker.accessor.rebatch import Rows, combine
 from stoker.batches import Items, check_told
 from stoker.contracts import MapSlot
 from stoker.errors import RemoteError
+from stoker.prefetching.rebatch import Rows, combine
 
 Place = dict[str, Any]
 THE_END = object()
@@ -32,8 +28,8 @@ def at_the_beginning(source_state: Any = None) -> Place:
 class Lap:
     """Walks `source` (see `walkable`) once, from `place` if there is one."""
 
-    def __init__(self, source: Any, rebatch: int | None, drop_last: bool, place: Place | None) -> None:
-        self._rebatch, self._drop_last = rebatch, drop_last
+    def __init__(self, source: Any, batch_size: int | None, drop_last: bool, place: Place | None) -> None:
+        self._batch_size, self._drop_last = batch_size, drop_last
         self._items = Items(source, None, False, pending=None if place is None else place["items"])
         self._skip = 0 if place is None else place["rows"]
         self._rest: Rows | None = None
@@ -43,7 +39,7 @@ class Lap:
 
     def next(self, slot: MapSlot) -> Any:
         """The next batch (a `Combined` where batches are combined), or THE_END."""
-        batch = self._pull() if self._rebatch is None else self._combine(self._rebatch, slot)
+        batch = self._pull() if self._batch_size is None else self._combine(self._batch_size, slot)
         self.given += batch is not THE_END
         return batch
 
@@ -54,7 +50,7 @@ class Lap:
         try:
             return {"items": self._stand(), "rows": 0}
         except Exception as error:
-            return RemoteError.capture(error, "while the source of AsyncPrefetch was asked for its state")
+            return RemoteError.capture(error, "while the source of stoker.prefetch was asked for its state")
 
     def end(self) -> Place | RemoteError:
         """The place after the lap's end: the beginning of the next one."""
@@ -103,14 +99,3 @@ class Lap:
             return self._stand()
         except Exception:  # `place` tells whoever asks
             return None
-
-
-def size_of(batch: Any) -> int:
-    """Bytes of the tensors and arrays in a batch."""
-    return sum(_bytes_of(leaf) for leaf in pytree.tree_leaves(batch))
-
-
-def _bytes_of(leaf: Any) -> int:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.numel() * leaf.element_size()  # an upper bound for sparse ones, which have no `nbytes`
-    return leaf.nbytes if isinstance(leaf, np.ndarray) else 0

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch.multiprocessing
 
-from stoker.accessor.below import kill_below
-from stoker.accessor.filling import SourceJob
-from stoker.accessor.options import PrefetchOptions
 from stoker.contracts import Crew
 from stoker.errors import WorkerDied, describe_exit
+from stoker.prefetching.below import kill_below
+from stoker.prefetching.filling import SourceJob
+from stoker.prefetching.options import PrefetchOptions
 from stoker.workers import ProcessCrew, ThreadCrew
 from stoker.workers.ends import end_now, has_ended
 from stoker.workers.processes import Staff
@@ -30,18 +30,13 @@ def start(job: SourceJob, options: PrefetchOptions, arena: Any) -> Crew:
         return ProcessCrew(job, arena, Staff(processes=1, lanes=1, context=context, base_seed=0))
     except Exception as error:
         if hasattr(error, "add_note"):
-            error.add_note('For AsyncPrefetch: by="thread" needs no pickling at all, nor does start_method="fork".')
+            error.add_note('For stoker.prefetch: by="thread" needs no pickling at all, nor does start_method="fork".')
         raise
-
-
-def workers_of(crew: Crew) -> list[Any]:
-    """The filler's process, if it has one."""
-    return list(getattr(crew, "workers", ()))
 
 
 def interrupt(crew: Crew) -> None:
     """Wake whoever waits for the filler; a process does not finish what it is doing."""
-    for worker in workers_of(crew):
+    for worker in crew.workers:
         if not has_ended(worker):
             kill_below(worker.pid)
             end_now(worker)
@@ -50,18 +45,18 @@ def interrupt(crew: Crew) -> None:
 
 
 def was_closed() -> RuntimeError:
-    return RuntimeError("this AsyncPrefetch was closed: make a new one to go over the source again")
+    return RuntimeError("this was closed: make a new one to go over the source again")
 
 
 def interrupted() -> RuntimeError:
-    return RuntimeError("this pass was interrupted while it took a batch: begin a new one with iter(accessor)")
+    return RuntimeError("this pass was interrupted while it took a batch: begin a new one with iter()")
 
 
 def obituary(death: WorkerDied, pid: int | None, steps: int) -> WorkerDied:
     """The death of a worker, told as that of a filler."""
     exit_code: int | None = getattr(death, "exit_code", None)
     return WorkerDied(
-        f"the process that fills AsyncPrefetch (pid {pid}) {describe_exit(exit_code)}, after {steps} batches were "
+        f"the process that loads ahead (pid {pid}) {describe_exit(exit_code)}, after {steps} batches were "
         f"handed over. {_likely_cause(exit_code)} A new iter() starts a new process.",
         pid=pid,
         exit_code=exit_code,
@@ -71,7 +66,7 @@ def obituary(death: WorkerDied, pid: int | None, steps: int) -> WorkerDied:
 def _likely_cause(exit_code: int | None) -> str:
     if exit_code == -signal.SIGKILL:
         return (
-            "A kill without a traceback is usually the kernel's out-of-memory killer: try a smaller buffer_size, or "
+            "A kill without a traceback is usually the kernel's out-of-memory killer: try fewer batches ahead, or "
             "max_bytes."
         )
     return (

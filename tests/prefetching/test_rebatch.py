@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stoker
-from stoker import AsyncPrefetch, UnevenBatch
+from stoker import UnevenBatch, prefetch
 
 Pair = namedtuple("Pair", ["x", "y"])
 SIZES = st.lists(st.integers(1, 9), max_size=12)
@@ -44,7 +44,7 @@ def test_any_sizes_equal_the_concatenation_cut_anew(sizes: list[int], rows: int,
     cuts = [(start, min(start + rows, total)) for start in range(0, total, rows)]
     cuts = [cut for cut in cuts if not drop or cut[1] - cut[0] == rows]
     whole = parts([total])[0]
-    with AsyncPrefetch(parts(sizes), rebatch=rows, drop_last=drop, load_indefinitely=False) as accessor:
+    with prefetch(parts(sizes), batch_size=rows, drop_last=drop, across_epochs=False) as accessor:
         for _ in range(2):
             taken = list(accessor)
             assert len(taken) == len(cuts)
@@ -61,7 +61,7 @@ def test_any_sizes_equal_the_concatenation_cut_anew(sizes: list[int], rows: int,
 @pytest.mark.parametrize("by", ["thread", "process"])
 def test_combined_batches_that_are_kept_never_change(by: Any) -> None:
     source = [torch.arange(start, start + 100).repeat(256, 1).T.contiguous() for start in range(0, 3000, 100)]
-    with AsyncPrefetch(source, rebatch=128, by=by, buffer_size=2) as accessor:
+    with prefetch(source, batch_size=128, by=by, ahead=2) as accessor:
         kept = list(accessor)
     assert torch.equal(torch.cat(kept), torch.cat(source))
     assert [len(batch) for batch in kept] == [128] * 23 + [56]
@@ -69,13 +69,13 @@ def test_combined_batches_that_are_kept_never_change(by: Any) -> None:
 
 def test_batches_without_rows_are_passed_over() -> None:
     source = [torch.empty(0, 2), torch.ones(3, 2), torch.empty(0, 2), torch.ones(2, 2)]
-    with AsyncPrefetch(source, rebatch=4) as accessor:
+    with prefetch(source, batch_size=4) as accessor:
         assert [len(batch) for batch in accessor] == [4, 1]
 
 
 def test_tensors_that_are_no_plain_memory_are_joined() -> None:
     source = [torch.eye(4)[:3].to_sparse(), torch.eye(4)[3:].to_sparse()]
-    with AsyncPrefetch(source, rebatch=4) as accessor:
+    with prefetch(source, batch_size=4) as accessor:
         (batch,) = accessor
     assert batch.is_sparse
     assert torch.equal(batch.to_dense(), torch.eye(4))
@@ -95,7 +95,7 @@ class Rows(IterableDataset[Any]):
 @pytest.mark.parametrize("make", [DataLoader, stoker.DataLoader])
 def test_there_is_one_tail_for_the_whole_pass(make: Any, batch_size: int, drop_last: bool) -> None:
     loader = make(TensorDataset(torch.arange(101)), batch_size)
-    accessor = AsyncPrefetch(loader, rebatch=20, drop_last=drop_last)
+    accessor = prefetch(loader, batch_size=20, drop_last=drop_last)
     sizes = [len(batch) for (batch,) in accessor]
     assert sizes == [20] * 5 + [1] * (not drop_last)
     assert len(accessor) == len(sizes)
@@ -104,7 +104,7 @@ def test_there_is_one_tail_for_the_whole_pass(make: Any, batch_size: int, drop_l
 
 def test_iterable_workers_share_one_tail() -> None:
     loader = DataLoader(Rows(), 4, num_workers=2)
-    with AsyncPrefetch(loader, rebatch=20) as accessor:
+    with prefetch(loader, batch_size=20) as accessor:
         taken = list(accessor)
     assert [len(batch) for batch in taken] == [20] * 5 + [1]
     assert sorted(torch.cat(taken).tolist()) == list(range(101))
@@ -113,8 +113,8 @@ def test_iterable_workers_share_one_tail() -> None:
 
 def test_length_counts_what_the_inner_loader_drops() -> None:
     loader = DataLoader(TensorDataset(torch.arange(101)), 10, drop_last=True)
-    assert len(AsyncPrefetch(loader, rebatch=30)) == 4
-    assert len(AsyncPrefetch(loader, rebatch=30, drop_last=True)) == 3
+    assert len(prefetch(loader, batch_size=30)) == 4
+    assert len(prefetch(loader, batch_size=30, drop_last=True)) == 3
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_length_counts_what_the_inner_loader_drops() -> None:
 )
 def test_an_unknown_length_says_why(source: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        len(AsyncPrefetch(source, rebatch=2))
+        len(prefetch(source, batch_size=2))
 
 
 BAD: list[tuple[list[Any], str]] = [
@@ -144,5 +144,5 @@ BAD: list[tuple[list[Any], str]] = [
 @pytest.mark.parametrize(("source", "words"), BAD)
 @pytest.mark.parametrize("by", ["thread", "process"])
 def test_rows_that_cannot_be_combined_are_named(source: list[Any], words: str, by: Any) -> None:
-    with AsyncPrefetch(source, rebatch=3, by=by) as accessor, pytest.raises(UnevenBatch, match=f"(?s){words}"):
+    with prefetch(source, batch_size=3, by=by) as accessor, pytest.raises(UnevenBatch, match=f"(?s){words}"):
         list(accessor)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stoker.errors import RemoteError
 
-WHERE = "in the process that fills AsyncPrefetch"
+WHERE = "in the process that loads ahead"
 
 
 @dataclass(frozen=True)
