@@ -7,7 +7,7 @@
 `own_state`     states of the user's own datasets and samplers
 `careful`       samples one by one, with each allowed to fail
 `inline`        batches made where they are asked for
-`job`, `iterable_job`   tickets to reports;  `delivery`  reports to the batch the user gets;  `sizes`  its bytes
+`job`, `iterable_job`   tickets to reports;  `delivery`  reports to the batch the user gets
 """
 
 from stoker.batches.collate import is_default_collate
