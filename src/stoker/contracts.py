@@ -268,6 +268,34 @@ class Job(Protocol):
         """The same for datasets with `async def __agetitem__`."""
 
 
+class TellsOfLoop(Protocol):
+    """Told when the training loop asks for a batch, and what came of it, by whoever reads ahead of the loop."""
+
+    def asked(self) -> None:
+        """The loop asks for a batch."""
+
+    def got(self) -> None:
+        """It got one."""
+
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+
+
+@runtime_checkable
+class ReadAhead(Protocol):
+    """An iterator that wants to know that its batches are taken ahead of the training loop."""
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        """Whether loading in a thread beside the training loop would disturb it."""
+
+    def read_ahead(self) -> TellsOfLoop:
+        """Somebody takes batches ahead of the training loop, and will tell when the loop itself waits."""
+
+    def leave(self) -> None:
+        """Nobody waits for the batch any more that another thread is asking for: let that thread stop waiting."""
+
+
 class Crew(Protocol):
     """Whoever runs a job: threads, or processes × lanes."""
 
