@@ -27,7 +27,7 @@ from rich.console import Console
 
 from stoker.bench.rebuild import close
 from stoker.bench.records import load_average, machine_facts, now, version_facts
-from stoker.diagnosis import Change, Diagnosis, Tried, diagnose, diagnosis_from_json
+from stoker.diagnosis import Change, Diagnosis, TriedChange, diagnose, diagnosis_from_json
 from stoker.diagnosis.ground import Ground
 from stoker.diagnosis.pace import Bounds
 from stoker.diagnosis.rig import Rig, rig_of
@@ -54,7 +54,7 @@ class Outcome:
         return self.diagnosis.cause.name == self.expected
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> TriedChange | None:
         return self.diagnosis.changes[0] if self.diagnosis.changes else None
 
     @property
@@ -75,7 +75,7 @@ def run_case(case: Case) -> Outcome:
     return Outcome(case.name, case.cause.name, found, given, time.perf_counter() - begun_at)
 
 
-def _given(rig: Rig, tried: Tried) -> float:
+def _given(rig: Rig, tried: TriedChange) -> float:
     """Seconds before over seconds after the change: before, after, after, before."""
     ground = Ground(rig.loader, rig.given, taken=(rig.given.batches or 0) // 2)  # where the diagnosis has not read
     took = {False: 0.0, True: 0.0}

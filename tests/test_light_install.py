@@ -75,7 +75,7 @@ def main():
         assert len(list(loader)) == 7
         assert Path(f"trace-{number}.json").stat().st_size
     loader = stoker.DataLoader(Squares(), 8, num_workers=1, multiprocessing_context="fork")
-    with stoker.AsyncPrefetch(loader, by="process", start_method="fork") as ahead:
+    with stoker.prefetch(loader, by="process", start_method="fork") as ahead:
         next(iter(ahead))
     assert len(list(stoker.to_device(stoker.DataLoader(Squares(), 8), "cpu"))) == 8
 

@@ -13,8 +13,8 @@ import stoker
 from stoker.bench.calls import call_of
 from stoker.bench.rebuild import arguments_of, rebuild
 from stoker.bench.settings import STOKER, TORCH
-from stoker.diagnosis import Cause, Change, Diagnosis, Tried
-from stoker.diagnosis.facts import Facts, Given, Pace
+from stoker.diagnosis import Cause, Change, Diagnosis, TriedChange
+from stoker.diagnosis.facts import Facts, GivenLoader, Pace
 from stoker.report.findings import print_findings
 
 NUMBERS = list(range(23))
@@ -98,8 +98,8 @@ def test_a_change_keeps_the_other_arguments() -> None:
 
 def test_the_call_is_printed_in_one_line_however_narrow_the_terminal() -> None:
     call = "stoker.DataLoader(dataset, batch_size=64, shuffle=True, workers=stoker.Workers(processes=2, lanes=16))"
-    tried = Tried(Change({"num_workers": 2}), (2.0, 2.0), (1.0, 1.0), call=call)
-    found = Diagnosis(Cause.STORAGE, "why", Facts(Given("torch", "map", 2), Pace(1, 1, 0, 1, 1)), (tried,))
+    tried = TriedChange(Change({"num_workers": 2}), (2.0, 2.0), (1.0, 1.0), call=call)
+    found = Diagnosis(Cause.STORAGE, "why", Facts(GivenLoader("torch", "map", 2), Pace(1, 1, 0, 1, 1)), (tried,))
     console = Console(width=50)
     with console.capture() as capture:
         print_findings(found, console)

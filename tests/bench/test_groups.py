@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.bench.groups import METRICS, group, timelines
-from stoker.bench.runs import Failure, TrialRecord
+from stoker.bench.runs import TrialRecord, Trouble
 from stoker.bench.settings import Setting
 from stoker.bench.trial import Trial
 
@@ -50,10 +50,10 @@ def test_settings_stay_apart_and_timelines_are_not_counted() -> None:
 
 
 def test_a_failure_is_kept_beside_what_was_measured() -> None:
-    failed = TrialRecord(SETTING, 1, failure=Failure("KeyError", "'x'"))
+    failed = TrialRecord(SETTING, 1, failure=Trouble("KeyError", "'x'"))
     [found] = group([record(1.0), failed])
     assert len(found.records) == 1
-    assert found.failure == Failure("KeyError", "'x'")
+    assert found.failure == Trouble("KeyError", "'x'")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from stoker.bench.isolated import Length, run_isolated
+from stoker.bench.process_tree import ProcessTree
 from stoker.bench.spans import Noted, read_spans
-from stoker.bench.watch import Watch
 
 Prepared = tuple[Iterable[Any], Callable[[Any], object] | None]
 
@@ -149,11 +149,11 @@ def test_what_was_started_by_a_trial_that_was_given_up_is_ended_too() -> None:
 
 
 def test_a_watch_sees_its_own_process() -> None:
-    watch = Watch(os.getpid())
-    watch.look()
-    assert watch.peak_bytes > 2**20
-    assert watch.cpu_s() > 0
-    assert watch.pause_s >= 0.05
+    tree = ProcessTree(os.getpid())
+    tree.look()
+    assert tree.peak_bytes > 2**20
+    assert tree.cpu_s() > 0
+    assert tree.pause_s >= 0.05
 
 
 def test_notes_of_samples_are_joined_to_spans_of_batches(tmp_path: Path) -> None:

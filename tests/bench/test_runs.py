@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.bench.runs import Failure, Run, Span, TrialRecord, from_line, load_runs, to_line
+from stoker.bench.runs import Run, Span, TrialRecord, Trouble, from_line, load_runs, to_line
 from stoker.bench.settings import Setting
 from stoker.bench.trial import Trial
 
@@ -18,7 +18,7 @@ TRIAL = Trial(48, 4800, 0.25, (0.5, 0.125, 0.125), (0.25, 0.25, 0.25), 0.0)
 
 
 def record(repeat: int = 0, trial: Trial | None = TRIAL) -> TrialRecord:
-    failure = None if trial is not None else Failure("KeyError", "'x'", "data.py:3 in __getitem__", "Traceback …")
+    failure = None if trial is not None else Trouble("KeyError", "'x'", "data.py:3 in __getitem__", "Traceback …")
     costs = {"build_s": 0.5, "peak_pss_bytes": 10**8, "cpu_s": 0.96, "memory_samples": 2} if trial is not None else {}
     facts = {"machine": {"cores": 2}, "versions": {"torch": "2.13.0"}, "measured_at": "2026-01-01T00:00:00+00:00"}
     return TrialRecord(SETTING, repeat, trial=trial, failure=failure, **costs, **facts)  # type: ignore[arg-type]

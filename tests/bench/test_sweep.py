@@ -13,7 +13,7 @@ import torch.utils.data
 import stoker
 from stoker.bench.isolated import Length, Outcome
 from stoker.bench.plan import Plan, Turn
-from stoker.bench.runs import Failure, Run, TrialRecord
+from stoker.bench.runs import Run, TrialRecord, Trouble
 from stoker.bench.settings import Setting, Sweep
 from stoker.bench.sweep import Remaining, Watcher, prepare_loader, run_sweep, turns_left
 from stoker.bench.targets import Target
@@ -38,7 +38,7 @@ class Script:
         setting = prepare.args[1]
         self.ran.append((setting, length, note_spans))
         if (setting.loader, setting.workers) in self.failing:
-            return Outcome(failure=Failure("KeyError", "'x'"))
+            return Outcome(failure=Trouble("KeyError", "'x'"))
         return Outcome(trial=Trial(1, 1, 0.0, (1.0,), (0.0,), 0.0), cpu_s=2.0)
 
 

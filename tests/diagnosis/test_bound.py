@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 import stoker
 from stoker.diagnosis import Cause, crowd, diagnose
 from stoker.diagnosis.bound import Alarm, Deadline, OutOfTime
-from stoker.diagnosis.facts import Change, Diagnosis, Facts, Given, Inside, Pace, Sample, Tried
+from stoker.diagnosis.facts import Change, Diagnosis, Facts, GivenLoader, Inside, Pace, Sample, TriedChange
 from stoker.diagnosis.ground import Ground, Onward
 from stoker.diagnosis.inside import look_inside
 from stoker.diagnosis.judge import judge
@@ -28,7 +28,7 @@ from stoker.diagnosis.words import advice, numbers, verdict
 from stoker.report.findings import closing
 
 SAMPLE = Sample(64, 0.01, 0.9, 0.0, 0.01, 0.01, 1000, 0.0)
-GIVEN = Given("torch", "map", cores=4, batches=1000, batch_size=16, processes=2, prefetch=2)
+GIVEN = GivenLoader("torch", "map", cores=4, batches=1000, batch_size=16, processes=2, prefetch=2)
 PACE = Pace(0.1, 0.1, 0.0, 16, 50)
 
 
@@ -225,7 +225,7 @@ def test_a_start_that_was_not_timed_is_said_not_to_be_known() -> None:
 
 def test_samples_that_somebody_remembers_are_not_promised_anything_when_read_again() -> None:
     remembered = Inside(replace(SAMPLE, once_s=0.01, again_s=0.0001))
-    tried = (Tried(Change({"num_workers": 4}), (2.0, 2.0), (1.0, 1.0)),)
+    tried = (TriedChange(Change({"num_workers": 4}), (2.0, 2.0), (1.0, 1.0)),)
     fresh = Diagnosis(Cause.STORAGE, "", facts(inside=remembered), tried)
     assert [one.promise for one in fresh.changes] == [2.0]
     assert "read for the first time" in dict(numbers(fresh.facts))["beware"]
@@ -248,7 +248,9 @@ def test_samples_that_somebody_remembers_are_not_promised_anything_when_read_aga
 )
 def test_a_crowded_machine_is_told_first_and_nothing_is_promised(crowded: dict[str, float], words: str) -> None:
     seen = facts(**crowded)
-    found = Diagnosis(Cause.STORAGE, verdict(seen, Cause.STORAGE), seen, (Tried(Change({}, "stoker"), (9.0,), (1.0,)),))
+    found = Diagnosis(
+        Cause.STORAGE, verdict(seen, Cause.STORAGE), seen, (TriedChange(Change({}, "stoker"), (9.0,), (1.0,)),)
+    )
     assert found.verdict.startswith(f"This machine is crowded ({words})")
     assert found.changes == []
     assert not any("expect" in line for line in closing(found))

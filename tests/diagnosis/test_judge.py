@@ -10,22 +10,22 @@ from hypothesis import given as assume
 from hypothesis import strategies as st
 
 from stoker.contracts import Workers
-from stoker.diagnosis import Cause, Change, Diagnosis, Tried, diagnosis_from_json
-from stoker.diagnosis.facts import Facts, Given, Inside, Pace, Sample
+from stoker.diagnosis import Cause, Change, Diagnosis, TriedChange, diagnosis_from_json
+from stoker.diagnosis.facts import Facts, GivenLoader, Inside, Pace, Sample
 from stoker.diagnosis.judge import is_held_up, judge, keeps_up
 from stoker.diagnosis.parts import computers, parts_of
 from stoker.diagnosis.suspects import applied, suspects
 from stoker.diagnosis.words import ADVICE, numbers, verdict
 
 SAMPLE = Sample(16, 0.001, 0.0, 0.0, 0.001, 0.001, 1000, 0.0)
-MAP = Given("torch", "map", cores=4, batches=1000, batch_size=16)
+MAP = GivenLoader("torch", "map", cores=4, batches=1000, batch_size=16)
 
 
 def pace(step_s: float, first_s: float | None = None, model_s: float = 0.0, **more: Any) -> Pace:
     return Pace(step_s if first_s is None else first_s, step_s, model_s, rows=16, batches=50, **more)
 
 
-def facts(given: Given, load_s: float, model_s: float | None = None, step_s: float = 0.0, **more: Any) -> Facts:
+def facts(given: GivenLoader, load_s: float, model_s: float | None = None, step_s: float = 0.0, **more: Any) -> Facts:
     """A loader that takes `load_s` a batch, a model that takes `model_s`, both together `step_s`."""
     more.setdefault("inside", Inside(SAMPLE))
     together = None if model_s is None else pace(step_s, model_s=model_s)
@@ -36,8 +36,8 @@ def sample(seconds: float, **more: Any) -> Inside:
     return Inside(replace(SAMPLE, seconds=seconds, median_s=seconds, longest_s=seconds, **more))
 
 
-def tried(gain: float, **arguments: Any) -> Tried:
-    return Tried(Change(arguments), (gain,), (1.0,))
+def tried(gain: float, **arguments: Any) -> TriedChange:
+    return TriedChange(Change(arguments), (gain,), (1.0,))
 
 
 WITH = replace(MAP, processes=4, prefetch=2)
@@ -143,7 +143,7 @@ def test_the_rule_is_that_the_loader_alone_is_as_quick_as_the_model_alone() -> N
 
 @pytest.mark.parametrize(("busy", "cause"), [(0.1, Cause.STORAGE), (1.0, Cause.DECODING)])
 def test_a_hidden_loader_computes_or_waits(busy: float, cause: Cause) -> None:
-    seen = Facts(Given("given", "hidden", 4), replace(pace(0.05), busy_cores=busy))
+    seen = Facts(GivenLoader("given", "hidden", 4), replace(pace(0.05), busy_cores=busy))
     assert judge(seen) is cause
     assert suspects(seen) == []
     assert "cores compute" in verdict(seen, cause)
@@ -224,11 +224,11 @@ def test_a_change_keeps_the_rest_of_the_loaders_own_workers() -> None:
 
 
 def test_a_promise_is_the_least_of_all_rounds() -> None:
-    twice = Tried(Change({"num_workers": 2}), (3.0, 4.0), (1.0, 2.0))
+    twice = TriedChange(Change({"num_workers": 2}), (3.0, 4.0), (1.0, 2.0))
     assert (twice.gains, twice.gain, twice.promise) == ([3.0, 2.0], 2.5, 2.0)
-    failed = Tried(Change({"num_workers": 9}), failure="OSError: too many")
-    better = Tried(Change({}, "stoker"), (9.0, 9.0), (1.0, 1.0))
-    little = Tried(Change({"num_workers": 1}), (9.0, 1.1), (1.0, 1.0))
+    failed = TriedChange(Change({"num_workers": 9}), failure="OSError: too many")
+    better = TriedChange(Change({}, "stoker"), (9.0, 9.0), (1.0, 1.0))
+    little = TriedChange(Change({"num_workers": 1}), (9.0, 1.1), (1.0, 1.0))
     found = Diagnosis(Cause.DECODING, "", facts(WITH, 0.1), (twice, failed, better, little))
     assert found.changes == [better, twice]
 
@@ -264,7 +264,7 @@ def test_doubts_are_told_with_the_numbers() -> None:
 def test_a_diagnosis_survives_a_file() -> None:
     change = Change({"workers": Workers(processes=2, lanes=8), "collate_fn": None}, "stoker")
     seen = facts(WITH, 0.1, 0.05, 0.2)
-    found = Diagnosis(Cause.STORAGE, "why", seen, (Tried(change, (2.0,), (1.0,)),), (("a", "b"),), "advice")
+    found = Diagnosis(Cause.STORAGE, "why", seen, (TriedChange(change, (2.0,), (1.0,)),), (("a", "b"),), "advice")
     assert diagnosis_from_json(found.to_json()) == found
     plain = Diagnosis(Cause.STORAGE, "why", Facts(MAP, pace(0.1)))
     assert diagnosis_from_json(plain.to_json()) == plain

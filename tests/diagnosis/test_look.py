@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stoker
-from stoker.bench.runs import Failure
+from stoker.bench.runs import Trouble
 from stoker.diagnosis import cost as cost_module
 from stoker.diagnosis.aside import aside
-from stoker.diagnosis.copies import Copies
+from stoker.diagnosis.copies import StepCopies
 from stoker.diagnosis.cost import crowding, timed
 from stoker.diagnosis.facts import Inside
 from stoker.diagnosis.inside import look_inside
@@ -130,7 +130,7 @@ def test_what_cannot_be_seen_is_named_with_its_line() -> None:
     inside = look(DataLoader(Sour(), batch_size=4))  # type: ignore[arg-type]
     assert inside.sample is None or inside.sample.count <= 3  # those before it, as far as they were come to
     assert "KeyError at " in inside.trouble
-    assert "test_diagnosis_look.py" in inside.trouble
+    assert "test_look.py" in inside.trouble
     empty = look(DataLoader([], batch_size=4))  # type: ignore[arg-type]
     assert "is the dataset empty" in empty.trouble
 
@@ -139,13 +139,13 @@ def test_a_look_in_another_process_gives_its_result_or_why_not() -> None:
     home = os.getpid()
     assert aside(os.getpid, 30.0) not in (home, None)
     raised = aside(lambda: 1 // 0, 30.0)
-    assert isinstance(raised, Failure)
+    assert isinstance(raised, Trouble)
     assert raised.type == "ZeroDivisionError"
     killed = aside(lambda: os._exit(3), 30.0)
-    assert isinstance(killed, Failure)
+    assert isinstance(killed, Trouble)
     assert killed.type == "Ended"
     late = aside(lambda: time.sleep(60), 0.01)
-    assert isinstance(late, Failure)
+    assert isinstance(late, Trouble)
     assert late.type == "TooLong"
 
 
@@ -204,7 +204,7 @@ STATIC = torch.zeros(4, 3, 8)
     ],
 )
 def test_a_step_that_moves_or_converts_the_bytes_of_its_batch_copies(step: Any, calls: list[str]) -> None:
-    with Copies() as copies:
+    with StepCopies() as copies:
         step(BYTES)
     assert list(copies.by_name) == calls
     assert copies.seconds > 0.0
@@ -222,7 +222,7 @@ def test_a_step_that_moves_or_converts_the_bytes_of_its_batch_copies(step: Any, 
     ],
 )
 def test_what_a_step_does_with_what_it_computed_is_no_copying(step: Any) -> None:
-    with Copies() as copies:
+    with StepCopies() as copies:
         step(BYTES)
     assert copies.by_name == {}
 

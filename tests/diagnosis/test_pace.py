@@ -12,7 +12,7 @@ from hypothesis import given as assume
 from hypothesis import strategies as st
 
 from stoker.bench.trial import Trial
-from stoker.diagnosis.facts import Given
+from stoker.diagnosis.facts import GivenLoader
 from stoker.diagnosis.pace import NoBatch, pace_of, step_of
 
 
@@ -41,8 +41,8 @@ class Bench:
         self.now_s += 0.25
 
 
-WORKERS = Given("torch", "map", 2, processes=4)
-INLINE = Given("torch", "map", 2)
+WORKERS = GivenLoader("torch", "map", 2, processes=4)
+INLINE = GivenLoader("torch", "map", 2)
 
 
 def test_a_long_epoch_follows_from_its_beginning() -> None:
@@ -57,7 +57,7 @@ def test_a_long_epoch_follows_from_its_beginning() -> None:
 
 def test_a_batch_has_as_many_rows_as_its_loader_says() -> None:
     bench = Bench(batches=3)
-    assert pace_of(bench, Given("torch", "map", 2, batch_size=9), 1.0, clock=bench.clock).rows == 9
+    assert pace_of(bench, GivenLoader("torch", "map", 2, batch_size=9), 1.0, clock=bench.clock).rows == 9
 
 
 def test_the_model_is_part_of_a_step() -> None:
@@ -91,7 +91,7 @@ def test_a_short_epoch_is_timed_whole_again_and_again() -> None:
 
 def test_the_first_epoch_of_workers_that_are_kept_does_not_count() -> None:
     bench = Bench(batches=3, start_s=0.5, starts=[60.0])
-    kept = Given("torch", "map", 2, processes=1, keeps_workers=True)
+    kept = GivenLoader("torch", "map", 2, processes=1, keeps_workers=True)
     assert pace_of(bench, kept, 70.0, clock=bench.clock).epoch_s == 3.5
     long = Bench(batches=10_000, start_s=60.0)
     assert pace_of(long, kept, 70.0, clock=long.clock).start_s() == 0.0
@@ -105,9 +105,9 @@ def test_a_pass_has_enough_batches_but_not_at_any_price() -> None:
 
 
 def test_lanes_hand_over_all_that_is_under_way_at_once() -> None:
-    lanes = Given("stoker", "map", 2, batch_size=16, processes=2, lanes=16, prefetch=2)
+    lanes = GivenLoader("stoker", "map", 2, batch_size=16, processes=2, lanes=16, prefetch=2)
     assert lanes.burst == 4
-    assert Given("stoker", "map", 2, batch_size=4, processes=2, lanes=16).burst == 16
+    assert GivenLoader("stoker", "map", 2, batch_size=4, processes=2, lanes=16).burst == 16
     assert WORKERS.burst == 4
     assert INLINE.burst == 1
 

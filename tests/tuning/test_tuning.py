@@ -15,7 +15,7 @@ import stoker
 from stoker.auto.probe import Probe, cores
 from stoker.auto.tuned import read_tuned
 from stoker.bench.isolated import Outcome
-from stoker.bench.runs import Failure
+from stoker.bench.runs import Trouble
 from stoker.bench.settings import STOKER, Setting
 from stoker.bench.targets import TargetError, judge
 from stoker.bench.trial import Trial
@@ -125,7 +125,7 @@ def test_what_needs_too_much_memory_does_not_win_and_says_how_much() -> None:
 def test_a_setting_that_fails_is_kept_with_its_error_and_the_others_go_on() -> None:
     def give(setting: Setting) -> Outcome:
         if setting.workers == 2:
-            return Outcome(failure=Failure("KeyError", "'x'", "data.py:3 in __getitem__"))
+            return Outcome(failure=Trouble("KeyError", "'x'", "data.py:3 in __getitem__"))
         return by_processes(9.0, 5.0, 1.0)(setting)
 
     found = tuned(give)
@@ -135,7 +135,7 @@ def test_a_setting_that_fails_is_kept_with_its_error_and_the_others_go_on() -> N
 
 def test_if_everything_fails_the_error_is_the_datasets() -> None:
     with pytest.raises(TuneError, match=r"none of the \d settings that were tried works: KeyError: 'x'"):
-        tuned(lambda setting: Outcome(failure=Failure("KeyError", "'x'")))
+        tuned(lambda setting: Outcome(failure=Trouble("KeyError", "'x'")))
 
 
 def test_the_model_takes_its_step_in_every_trial() -> None:

@@ -12,7 +12,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from stoker.bench.runs import Failure
+from stoker.bench.runs import Trouble
 
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -20,10 +20,10 @@ _MESSAGE_CHARACTERS = 300
 _TRACEBACK_CHARACTERS = 4000
 
 
-def failure_of(error: BaseException) -> Failure:
+def trouble_of(error: BaseException) -> Trouble:
     """The error as something that can be saved and shown."""
     text = "".join(traceback.format_exception(error))
-    return Failure(type(error).__name__, _message(error), place_of(text), text[-_TRACEBACK_CHARACTERS:])
+    return Trouble(type(error).__name__, _message(error), place_of(text), text[-_TRACEBACK_CHARACTERS:])
 
 
 def place_of(text: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stoker.bench.plan import TIMELINE, TRIAL
-from stoker.bench.runs import Failure, TrialRecord
+from stoker.bench.runs import TrialRecord, Trouble
 from stoker.bench.settings import Setting
 from stoker.bench.statistics import Summary, quantile, summarise
 
@@ -68,7 +68,7 @@ class Group:
 
     setting: Setting
     records: tuple[TrialRecord, ...]
-    failure: Failure | None = None
+    failure: Trouble | None = None
 
     def metric(self, name: str) -> Summary:
         """A metric over the repeats; ValueError if nothing was measured."""

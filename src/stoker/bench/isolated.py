@@ -12,7 +12,7 @@ killed takes the sweep with it. So each is forked from the measuring process, wh
               └──── go ─────────► let go of the loader
                      ◄── result ─
 
-What goes wrong comes back as a Failure: an exception with the line of the user's code that raised it, a signal's name,
+What goes wrong comes back as a Trouble: an exception with the line of the user's code that raised it, a signal's name,
 or the time that was not enough. Processes of a trial that was killed are ended too.
 
 In the trial torch computes with one thread, as it does in workers: after a fork its pool of threads is not to be
@@ -35,10 +35,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from stoker.bench.blame import failure_of
-from stoker.bench.runs import Failure, Span
+from stoker.bench.blame import trouble_of
+from stoker.bench.process_tree import ProcessTree
+from stoker.bench.runs import Span, Trouble
 from stoker.bench.trial import Trial, measure
-from stoker.bench.watch import Watch
 
 Model = Callable[[Any], object]
 Prepare = Callable[[Path | None], "tuple[Iterable[Any], Model | None]"]
@@ -54,7 +54,7 @@ class Outcome:
     """What became of one trial: a trial or a failure, and what it cost."""
 
     trial: Trial | None = None
-    failure: Failure | None = None
+    failure: Trouble | None = None
     build_s: float = 0.0
     warmup_s: float = 0.0
     spans: tuple[Span, ...] = ()
@@ -91,17 +91,17 @@ def run_isolated(prepare: Prepare, length: Length, *, note_spans: bool = False, 
         process.start()
     theirs.close()
     assert process.pid is not None
-    watch = Watch(process.pid)
+    tree = ProcessTree(process.pid)
     try:
-        return _attend(process, ours, watch, length.timeout_s, tick or _nothing)
+        return _attend(process, ours, tree, length.timeout_s, tick or _nothing)
     finally:
-        watch.end_all()
+        tree.end_all()
         process.join()
         process.close()
         ours.close()
 
 
-def _attend(process: BaseProcess, pipe: Connection, watch: Watch, timeout_s: float, tick: Tick) -> Outcome:
+def _attend(process: BaseProcess, pipe: Connection, tree: ProcessTree, timeout_s: float, tick: Tick) -> Outcome:
     deadline = time.monotonic() + timeout_s
     look_at = float("inf")
     before_s = used_s = 0.0
@@ -111,25 +111,25 @@ def _attend(process: BaseProcess, pipe: Connection, watch: Watch, timeout_s: flo
         if now > deadline:
             return Outcome(failure=_too_long(timeout_s))
         if now >= look_at:
-            watch.glance()
-            look_at = time.monotonic() + watch.pause_s
+            tree.glance()
+            look_at = time.monotonic() + tree.pause_s
         message = _next_message(process, pipe, min(_TICK_S, max(0.0, look_at - now)))
         if message == _BEGIN:
-            watch.look()
-            before_s, look_at = watch.cpu_s(), time.monotonic() + watch.pause_s
+            tree.look()
+            before_s, look_at = tree.cpu_s(), time.monotonic() + tree.pause_s
         elif message == _END:
-            watch.look()
-            used_s, look_at = watch.cpu_s() - before_s, float("inf")
-        elif isinstance(message, Failure):
+            tree.look()
+            used_s, look_at = tree.cpu_s() - before_s, float("inf")
+        elif isinstance(message, Trouble):
             return Outcome(failure=message)
         elif isinstance(message, _Result):
-            return _outcome(message, watch, used_s)
+            return _outcome(message, tree, used_s)
         if message is not None:
             pipe.send("go")
 
 
 def _next_message(process: BaseProcess, pipe: Connection, timeout_s: float) -> Any:
-    """What the trial says within the time, None if nothing, a Failure if it has ended without a word."""
+    """What the trial says within the time, None if nothing, a Trouble if it has ended without a word."""
     try:
         if pipe.poll(timeout_s):
             return pipe.recv()
@@ -142,14 +142,14 @@ def _next_message(process: BaseProcess, pipe: Connection, timeout_s: float) -> A
     return None
 
 
-def _outcome(result: _Result, watch: Watch, cpu_s: float) -> Outcome:
+def _outcome(result: _Result, tree: ProcessTree, cpu_s: float) -> Outcome:
     return Outcome(
         trial=result.trial,
         build_s=result.build_s,
         warmup_s=result.warmup_s,
         spans=result.spans,
-        peak_pss_bytes=watch.peak_bytes,
-        memory_samples=watch.looks,
+        peak_pss_bytes=tree.peak_bytes,
+        memory_samples=tree.looks,
         cpu_s=max(0.0, cpu_s),
     )
 
@@ -160,14 +160,14 @@ def _trial_main(prepare: Prepare, length: Length, note_spans: bool, pipe: Connec
     # torch warns of more workers than cores, in every trial; a sweep goes there on purpose, and the records show it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     _one_thread()
-    answer: _Result | Failure
+    answer: _Result | Trouble
     try:
         with tempfile.TemporaryDirectory(prefix="stoker-spans-") as folder:
             answer = _time(prepare, length, Path(folder) if note_spans else None, pipe)
         if not answer.trial.batches:
-            answer = Failure("NoBatch", "the loader gave no batch at all: is the dataset empty?")
+            answer = Trouble("NoBatch", "the loader gave no batch at all: is the dataset empty?")
     except BaseException as error:
-        answer = failure_of(error)
+        answer = trouble_of(error)
     pipe.send(answer)
 
 
@@ -205,16 +205,16 @@ def _one_thread() -> None:
         torch.set_num_threads(1)
 
 
-def _ended(code: int) -> Failure:
+def _ended(code: int) -> Trouble:
     if code >= 0:
-        return Failure("Ended", f"the trial's process left with status {code} without a result")
+        return Trouble("Ended", f"the trial's process left with status {code} without a result")
     name = signal.Signals(-code).name
     hint = "usually the kernel's out-of-memory killer: try fewer workers, or smaller batches" if code == -9 else ""
-    return Failure("Killed", f"the trial's process was killed by {name}" + (f"; {hint}" if hint else ""))
+    return Trouble("Killed", f"the trial's process was killed by {name}" + (f"; {hint}" if hint else ""))
 
 
-def _too_long(timeout_s: float) -> Failure:
-    return Failure("TooLong", f"not finished after {timeout_s:g} s: try fewer --batches, or a longer --timeout")
+def _too_long(timeout_s: float) -> Trouble:
+    return Trouble("TooLong", f"not finished after {timeout_s:g} s: try fewer --batches, or a longer --timeout")
 
 
 def _nothing() -> None:

@@ -127,9 +127,7 @@ def _version(package: str) -> str:
 
 
 def _memory_gib() -> float:
-    import psutil
-
-    return round(psutil.virtual_memory().total / 2**30, 1)
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
 
 
 def _processor() -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.bench.watch import proportional_bytes, tree
+from stoker.bench.process_tree import and_all_below, proportional_bytes
 from stoker.extras import brought_by
 from stoker.watch.kernel import began
 from stoker.watch.page import folders, is_own, remove_stale
@@ -87,7 +87,7 @@ def _made_sense_of(page: dict[str, Any], now_s: float) -> Running:
         restarts=int(page["restarts"]),
         age_s=max(0.0, now_s - float(page["written"])),
         command=_command(process),
-        memory_bytes=sum(proportional_bytes(one) for one in tree(process)),
+        memory_bytes=sum(proportional_bytes(one) for one in and_all_below(process)),
     )
 
 

@@ -32,7 +32,7 @@ _TRIFLE_S = 2e-6  # calling a model that does nothing takes less
 
 
 @dataclass(frozen=True)
-class Failure:
+class Trouble:
     """Why a trial has no result; `place` is the line of the user's code where it was raised, if there was one."""
 
     type: str
@@ -59,7 +59,7 @@ class TrialRecord:
     repeat: int
     kind: str = TRIAL
     trial: Trial | None = None
-    failure: Failure | None = None
+    failure: Trouble | None = None
     build_s: float = 0.0  # calling the loader's constructor
     warmup_s: float = 0.0
     peak_pss_bytes: int = 0
@@ -206,7 +206,7 @@ def from_line(line: str) -> TrialRecord:
     return TrialRecord(
         setting=setting_from(fields["setting"]),
         trial=_trial(fields) if ok else None,
-        failure=None if ok else Failure(**fields["error"]),
+        failure=None if ok else Trouble(**fields["error"]),
         spans=tuple(Span(*values) for values in fields.get("spans", ())),
         **{name: fields[name] for name in ("kind", "repeat", "measured_at", "took_s", "load_before")},
         **{name: fields[name] for name in ("machine", "versions")},

@@ -23,7 +23,7 @@ from stoker.bench.runs import Run, TrialRecord
 from stoker.bench.settings import GIVEN, TORCH, Setting
 from stoker.bench.targets import Target
 
-Facts = Mapping[str, Mapping[str, Any]]
+Circumstances = Mapping[str, Mapping[str, Any]]
 RunTrial = Callable[..., Outcome]
 PACKAGES = ("torch", "numpy", "pillow")
 
@@ -67,7 +67,7 @@ def run_sweep(
     plan: Plan,
     run: Run,
     targets: Mapping[str, Target],
-    facts: Facts,
+    facts: Circumstances,
     watcher: Watcher | None = None,
     *,
     timeout_s: float = 600.0,
@@ -115,7 +115,7 @@ def _measure(
     turn: Turn,
     plan: Plan,
     target: Target,
-    facts: Facts,
+    facts: Circumstances,
     timeout_s: float,
     tick: Callable[[], object],
     run_trial: RunTrial,
@@ -130,7 +130,7 @@ def record_trial(
     turn: Turn,
     prepare: Prepare,
     length: Length,
-    facts: Facts,
+    facts: Circumstances,
     *,
     tick: Callable[[], object] | None = None,
     run_trial: RunTrial = run_isolated,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.bench.blame import failure_of
+from stoker.bench.blame import trouble_of
 from stoker.bench.datasets import BUILT_IN, DatasetOptions, DatasetSpec, make_dataset
 from stoker.errors import StokerError
 
@@ -132,7 +132,7 @@ def call(text: str) -> Any:
     try:
         return function()
     except Exception as error:
-        failure = failure_of(error)
+        failure = trouble_of(error)
         place = f" at {failure.place}" if failure.place else ""
         raise TargetError(f"{text} raised {failure.type}{place}: {failure.message}") from error
 
@@ -169,6 +169,6 @@ def _import_module(name: str, text: str) -> Any:
             "command in the folder that holds it, or put that folder on PYTHONPATH."
         ) from None
     except Exception as error:
-        failure = failure_of(error)
+        failure = trouble_of(error)
         place = f" at {failure.place}" if failure.place else ""
         raise TargetError(f"{text}: importing {name!r} raised {failure.type}{place}: {failure.message}") from error

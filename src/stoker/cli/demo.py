@@ -78,12 +78,12 @@ def _show(folder: Path, images: int, seconds: float, model_ms: float) -> None:
             trials = _compare(dataset, _loaders(), seconds, model_ms / 1e3, bar)
     console.print(table_of(trials, f"{images} JPEG photos, batches of {BATCH_SIZE}, a model of {model_ms:g} ms"))
     rounds = len(trials[STOKER, "auto"])
-    for note in (
+    for line in (
         "waiting    share of the run in which the model had no batch",
         "1st batch  from asking for it to having it, start of the workers included",
         f"auto       Stoker decides; compared with torch's best. Median of rounds: {rounds}.",
     ):
-        console.print(note, highlight=False)
+        console.print(line, highlight=False)
 
 
 @contextmanager

@@ -27,14 +27,14 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.diagnosis.bound import Deadline, briefly
-from stoker.diagnosis.facts import Cause, Change, Diagnosis, Tried, diagnosis_from_json
+from stoker.diagnosis.facts import Cause, Change, Diagnosis, TriedChange, diagnosis_from_json
 from stoker.diagnosis.ground import Ground
 from stoker.diagnosis.judge import judge
 from stoker.diagnosis.measuring import Tell, measure_facts
 from stoker.diagnosis.rig import DiagnosisError, Step, rig_of
 from stoker.diagnosis.trials import try_all
 
-__all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "Tried", "diagnose", "diagnosis_from_json"]
+__all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "TriedChange", "diagnose", "diagnosis_from_json"]
 
 
 _LEAST_S = 3.0  # in less time there is nothing to be seen

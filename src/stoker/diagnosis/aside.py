@@ -17,21 +17,21 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from stoker.bench.blame import failure_of
-from stoker.bench.runs import Failure
-from stoker.bench.watch import Watch
+from stoker.bench.blame import trouble_of
+from stoker.bench.process_tree import ProcessTree
+from stoker.bench.runs import Trouble
 
 T = TypeVar("T")
 _GRACE_S = 2.0
 
 
-def aside(function: Callable[[], T], timeout_s: float) -> T | Failure:
+def aside(function: Callable[[], T], timeout_s: float) -> T | Trouble:
     """What the function gives, or why it gave nothing; its result travels by pickle."""
-    return aside_noting(lambda _note: function(), timeout_s)
+    return aside_keeping(lambda _keep: function(), timeout_s)
 
 
-def aside_noting(function: Callable[[Callable[[T], None]], T], timeout_s: float) -> T | Failure:
-    """The same for a function that may note what it has so far: that counts if it is not finished in time."""
+def aside_keeping(function: Callable[[Callable[[T], None]], T], timeout_s: float) -> T | Trouble:
+    """The same for a function that gives what it has so far to be kept, which counts if it is not finished in time."""
     if not hasattr(os, "fork"):
         return _attempt(lambda: function(lambda found: None))
     context = multiprocessing.get_context("fork")
@@ -42,15 +42,15 @@ def aside_noting(function: Callable[[Callable[[T], None]], T], timeout_s: float)
         process.start()
     theirs.close()
     assert process.pid is not None
-    watch = Watch(process.pid)
+    tree = ProcessTree(process.pid)
     until_s = time.monotonic() + timeout_s
     try:
-        found: T | Failure = _result(ours, timeout_s)
-        if not isinstance(found, Failure) and time.monotonic() < until_s:
+        found: T | Trouble = _result(ours, timeout_s)
+        if not isinstance(found, Trouble) and time.monotonic() < until_s:
             process.join(_GRACE_S)  # let it go by itself: its loader's workers may hold what others wait for
         return found
     finally:
-        watch.end_all()
+        tree.end_all()
         process.join()
         process.close()
         ours.close()
@@ -58,17 +58,17 @@ def aside_noting(function: Callable[[Callable[[T], None]], T], timeout_s: float)
 
 def _result(pipe: Connection, timeout_s: float) -> Any:
     until_s = time.monotonic() + timeout_s
-    noted: Any = None
+    kept: Any = None
     while pipe.poll(max(0.0, until_s - time.monotonic())):
         try:
             is_last, found = pipe.recv()
         except EOFError:
-            return noted if noted is not None else Failure("Ended", "the process that looked ended without a word")
+            return kept if kept is not None else Trouble("Ended", "the process that looked ended without a word")
         if is_last:
             # What raised in the end does not undo what was seen before.
-            return noted if noted is not None and isinstance(found, Failure) else found
-        noted = found
-    return noted if noted is not None else Failure("TooLong", f"not finished after {timeout_s:.3g} s")
+            return kept if kept is not None and isinstance(found, Trouble) else found
+        kept = found
+    return kept if kept is not None else Trouble("TooLong", f"not finished after {timeout_s:.3g} s")
 
 
 def _main(function: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
@@ -79,8 +79,8 @@ def _main(function: Callable[[Callable[[Any], None]], Any], pipe: Connection) ->
     pipe.send((True, _attempt(lambda: function(lambda found: pipe.send((False, found))))))
 
 
-def _attempt(function: Callable[[], T]) -> T | Failure:
+def _attempt(function: Callable[[], T]) -> T | Trouble:
     try:
         return function()
     except Exception as error:  # the user's dataset or collate_fn, which may raise anything
-        return failure_of(error)
+        return trouble_of(error)

@@ -28,7 +28,7 @@ _MOVERS = {getattr(_TENSOR, name): f".{name}" for name in _METHODS if hasattr(_T
 }
 
 
-class Copies(TorchFunctionMode):
+class StepCopies(TorchFunctionMode):
     """While entered, adds up the seconds of copies and conversions of what was not computed, by the call's name."""
 
     def __init__(self) -> None:

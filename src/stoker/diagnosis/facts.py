@@ -25,6 +25,7 @@ from stoker.bench.calls import workers_call
 from stoker.bench.settings import STOKER
 from stoker.bench.statistics import median
 from stoker.contracts import Workers
+from stoker.passes.window import window_for
 
 STRAGGLING = 0.2
 """Slow samples that take less of the time of all are not what holds a loader up: a guess."""
@@ -62,7 +63,7 @@ class Cause(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenLoader:
     """The loader as it was given. `dataset`: map, awaited (async), arrays (gathered), iterable, or hidden."""
 
     kind: str  # torch, stoker, or given: an iterable that cannot be built again
@@ -93,10 +94,9 @@ class Given:
     @property
     def burst(self) -> int:
         """How many batches may arrive at once: one a worker, or, where lanes share rows, all that are under way."""
-        workers = max(1, self.processes)
         if self.lanes <= 1:
-            return workers
-        return max(workers * (self.prefetch or 2), -(-2 * self.hands // (self.batch_size or 1)))
+            return max(1, self.processes)
+        return window_for(Workers(self.processes, self.lanes), self.prefetch or 2, self.batch_size or 1).most
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Inside:
 class Facts:
     """All that was measured before anything was changed."""
 
-    given: Given
+    given: GivenLoader
     alone: Pace
     model_s: float | None = None  # None: no model was given
     copy_s: float = 0.0
@@ -250,7 +250,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedChange:
     """A change that was measured, taking turns with the loader as it was given. Seconds a sample, one a round."""
 
     change: Change
@@ -282,12 +282,12 @@ class Diagnosis:
     cause: Cause
     verdict: str
     facts: Facts
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedChange, ...] = ()
     numbers: tuple[tuple[str, str], ...] = ()  # what was measured, in words
     advice: str = ""  # what helps beside keyword arguments
 
     @property
-    def changes(self) -> list[Tried]:
+    def changes(self) -> list[TriedChange]:
         """The changes worth making, the best first; each alone, not on top of another.
 
         None where nothing can be promised: on a crowded machine, or from samples that were read before.
@@ -328,18 +328,18 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
     inside = fields["inside"]
     if inside is not None:
         inside = Inside(**{**inside, "sample": _maybe(Sample, inside["sample"])})
-    parts = {"given": Given(**fields["given"]), "alone": Pace(**fields["alone"]), "inside": inside}
+    parts = {"given": GivenLoader(**fields["given"]), "alone": Pace(**fields["alone"]), "inside": inside}
     copies = tuple((name, seconds) for name, seconds in fields.get("copies", ()))
     return Facts(**{**fields, **parts, "together": _maybe(Pace, fields["together"]), "copies": copies})
 
 
-def _tried_from(fields: Mapping[str, Any]) -> Tried:
+def _tried_from(fields: Mapping[str, Any]) -> TriedChange:
     arguments = dict(fields["change"]["arguments"])
     if isinstance(arguments.get("workers"), dict):
         arguments["workers"] = Workers(**arguments["workers"])
     rounds = {name: tuple(fields[name]) for name in ("before_s", "after_s")}
     texts: dict[str, Any] = {name: fields.get(name, "") for name in ("failure", "call")}
-    return Tried(Change(arguments, fields["change"]["kind"]), **{**rounds, **texts})
+    return TriedChange(Change(arguments, fields["change"]["kind"]), **{**rounds, **texts})
 
 
 def _maybe(kind: Any, fields: Any) -> Any:

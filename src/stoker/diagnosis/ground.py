@@ -25,7 +25,7 @@ from typing import Any
 from stoker.bench.rebuild import close, kind_of, rebuild
 from stoker.bench.settings import GIVEN, STOKER
 from stoker.diagnosis.bounded import Bounded
-from stoker.diagnosis.facts import Change, Given, Pace
+from stoker.diagnosis.facts import Change, GivenLoader, Pace
 from stoker.diagnosis.pace import ELSEWHERE, SHORT, WHOLE, Bounds, pace_of
 from stoker.errors import StokerError
 
@@ -54,7 +54,7 @@ class Ground:
     """The order of a loader, and how much of it was read."""
 
     loader: Any
-    given: Given
+    given: GivenLoader
     drawn_s: float = 0.0  # drawing the indices of one batch: leaving out takes that
     taken: int = 0  # batches that were read, or are being read ahead
     rereads: bool = False
@@ -94,7 +94,7 @@ class Ground:
             return None
         return max(0, self.given.batches - self.taken)
 
-    def _bounds(self, bounds: Bounds, given: Given, first: str) -> Bounds:
+    def _bounds(self, bounds: Bounds, given: GivenLoader, first: str) -> Bounds:
         most, left = bounds.most, self.left()
         if self.once and left is not None:
             most = min(left, most) if most is not None else left
@@ -153,14 +153,14 @@ class Ground:
         return batches * self.drawn_s < _SKIPPING_S
 
 
-def given_with(given: Given, loader: Any) -> Given:
+def given_with(given: GivenLoader, loader: Any) -> GivenLoader:
     """What a changed loader says of itself, and of its order what the given one said."""
     from stoker.diagnosis.rig import given_of
 
     return replace(given_of(loader), batches=given.batches, batch_size=given.batch_size, dataset=given.dataset)
 
 
-def _go_to(loader: Any, batch: int, given: Given) -> bool:
+def _go_to(loader: Any, batch: int, given: GivenLoader) -> bool:
     """Let a Stoker loader begin with this batch of its epoch; whether it can."""
     from stoker.resume.place import skip
 

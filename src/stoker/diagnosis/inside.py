@@ -27,14 +27,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from stoker.bench.blame import failure_of
+from stoker.bench.blame import trouble_of
 from stoker.bench.rebuild import close, rebuild
-from stoker.bench.runs import Failure
+from stoker.bench.runs import Trouble
 from stoker.bench.statistics import mean, median
-from stoker.diagnosis.aside import aside_noting
+from stoker.diagnosis.aside import aside_keeping
 from stoker.diagnosis.bound import Alarm, OutOfTime
 from stoker.diagnosis.cost import Cost, crowding, timed
-from stoker.diagnosis.facts import Given, Inside, Pace, Sample
+from stoker.diagnosis.facts import GivenLoader, Inside, Pace, Sample
 from stoker.diagnosis.pace import Bounds, pace_of
 
 _MOST_SAMPLES = 1000
@@ -47,7 +47,7 @@ _PLENTY = 1 << 40  # samples of the loader that only hands over: more than any p
 _GRACE_S = 1.0
 _OVER = object()  # instead of a sample: there are no more
 
-Note = Callable[[Inside], None]
+Keep = Callable[[Inside], None]
 
 
 @dataclass
@@ -55,66 +55,66 @@ class _View:
     """What is looked at."""
 
     loader: Any
-    given: Given
+    given: GivenLoader
     seconds: float
     drawn: list[Any]  # the indices of some batches
     samples: list[Any] = field(default_factory=list)
 
 
-def look_inside(loader: Any, given: Given, seconds: float, limit_s: float | None = None) -> Inside:
+def look_inside(loader: Any, given: GivenLoader, seconds: float, limit_s: float | None = None) -> Inside:
     """Look for about so long, and not longer than the limit."""
     limit_s = limit_s if limit_s is not None else max(10.0, _PATIENCE * seconds)
-    found = aside_noting(lambda note: _look_until(loader, given, seconds, limit_s, note), limit_s + _GRACE_S)
-    if isinstance(found, Failure):
+    found = aside_keeping(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
+    if isinstance(found, Trouble):
         return Inside(trouble=_told(found))
     return found
 
 
-def _look_until(loader: Any, given: Given, seconds: float, limit_s: float, note: Note) -> Inside:
+def _look_until(loader: Any, given: GivenLoader, seconds: float, limit_s: float, send: Keep) -> Inside:
     """Look, and be interrupted rather than killed: who is killed does not let go of a lock that others need."""
-    noted = [Inside(trouble=f"TooLong: not finished after {limit_s:.3g} s")]
+    kept = [Inside(trouble=f"TooLong: not finished after {limit_s:.3g} s")]
 
     def keep(found: Inside) -> None:
-        noted[0] = found
-        note(found)
+        kept[0] = found
+        send(found)
 
     with Alarm(limit_s) as alarm:
         alarm.waiting = True
         try:
             return _look(loader, given, seconds, keep)
         except OutOfTime:
-            return noted[0]
+            return kept[0]
         except Exception as error:  # the user's dataset, which may raise anything
-            return replace(noted[0], trouble=_told(failure_of(error)))
+            return replace(kept[0], trouble=_told(trouble_of(error)))
         finally:
             alarm.waiting = False
 
 
-def _told(failure: Failure) -> str:
+def _told(failure: Trouble) -> str:
     place = f" at {failure.place}" if failure.place else ""
     return f"{failure.type}{place}: {failure.message}"
 
 
-def _look(loader: Any, given: Given, seconds: float, note: Note) -> Inside:
+def _look(loader: Any, given: GivenLoader, seconds: float, keep: Keep) -> Inside:
     if given.dataset == "arrays":  # gathered with one indexing operation: there are no samples to look at
         return Inside()
     drawn_s, order_s, drawn = _drawing(loader, given, 0.15 * seconds)
     seen = Inside(drawn_s=drawn_s, order_s=order_s)
-    note(seen)
+    keep(seen)
     view = _View(loader, given, seconds, drawn)
     costs = _take_samples(view, 0.35 * seconds)
     seen = replace(seen, sample=_sample_of(costs, view.samples[-1]))
-    note(seen)
+    keep(seen)
     for stage in (_collating, _handing_over, _again, _sharing, _streams):
         try:
             seen = stage(view, seen)
         except Exception as error:  # the user's collate_fn, say; what was seen before stays
-            seen = replace(seen, trouble=_told(failure_of(error)))
-        note(seen)
+            seen = replace(seen, trouble=_told(trouble_of(error)))
+        keep(seen)
     return seen
 
 
-def _drawing(loader: Any, given: Given, seconds: float) -> tuple[float, float, list[Any]]:
+def _drawing(loader: Any, given: GivenLoader, seconds: float) -> tuple[float, float, list[Any]]:
     """Seconds to draw a batch's indices, and the first of an epoch; and the indices of the batches drawn."""
     if given.dataset == "iterable":
         return 0.0, 0.0, []
@@ -171,7 +171,7 @@ def _calls(view: _View) -> Iterator[Callable[[], Any]]:
         yield lambda key=key: [one(key)]  # type: ignore[misc]
 
 
-def _one(loader: Any, given: Given) -> Callable[[Any], Any]:
+def _one(loader: Any, given: GivenLoader) -> Callable[[Any], Any]:
     from stoker.sources.fetch import fetch_for, has_own_getitem
 
     fetch = fetch_for(loader.dataset, loader._auto_collation)

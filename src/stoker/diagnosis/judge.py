@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stoker.contracts import Workers
-from stoker.diagnosis.facts import WORTH_IT, Cause, Facts, Given, Sample, Tried
+from stoker.diagnosis.facts import WORTH_IT, Cause, Facts, GivenLoader, Sample, TriedChange
 from stoker.diagnosis.parts import Parts, parts_of
 
 _FREE = 1.1  # an epoch that takes so much longer than its model is not called held up: a guess
@@ -41,7 +41,7 @@ _FAR = 8.0  # times what the samples of a round explain: batches may also come i
 _BUSY_CORES = 0.5  # above this, a loader that cannot be looked into computes rather than waits: a guess
 
 
-def judge(facts: Facts, tried: Sequence[Tried] = ()) -> Cause:
+def judge(facts: Facts, tried: Sequence[TriedChange] = ()) -> Cause:
     """What holds the training loop up most."""
     if facts.model_s is not None:
         return _outside_the_loader(facts, facts.model_s, tried) or _inside_the_loader(facts, tried)
@@ -89,7 +89,7 @@ def _batches(facts: Facts) -> int:
     return whole.epoch_batches if whole.epoch_s is not None else facts.given.batches or 1000
 
 
-def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[Tried]) -> Cause | None:
+def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[TriedChange]) -> Cause | None:
     lost, fewer = lost_s(facts), _fewer(tried, facts.given, least=0)
     slowed = slows_the_model(facts) and _slowed_s(facts) > lost
     if slowed and (fewer is None or fewer >= WORTH_IT):
@@ -118,7 +118,7 @@ def _takes_turns(facts: Facts) -> bool:
     return facts.whole.step_s > 0.9 * (facts.alone.step_s + facts.needed_s)
 
 
-def _inside_the_loader(facts: Facts, tried: Sequence[Tried]) -> Cause:
+def _inside_the_loader(facts: Facts, tried: Sequence[TriedChange]) -> Cause:
     parts, given = parts_of(facts), facts.given
     if parts is None:
         return _seen_from_outside(facts)
@@ -175,7 +175,7 @@ def without_crowd(facts: Facts) -> Cause:
     return _largest(parts, facts.given, facts.inside.sample, None)
 
 
-def _largest(parts: Parts, given: Given, sample: Sample, fewer: float | None) -> Cause:
+def _largest(parts: Parts, given: GivenLoader, sample: Sample, fewer: float | None) -> Cause:
     if parts.leading != "computing":
         return _PARTS[parts.leading]
     if given.lanes > 1 and sample.gil_held > _MOSTLY and given.processes < given.cores:
@@ -192,13 +192,13 @@ def _seen_from_outside(facts: Facts) -> Cause:
     return Cause.DECODING if facts.alone.busy_cores > _BUSY_CORES else Cause.STORAGE
 
 
-def _fewer(tried: Sequence[Tried], given: Given, least: int = 1) -> float | None:
+def _fewer(tried: Sequence[TriedChange], given: GivenLoader, least: int = 1) -> float | None:
     """What fewer processes of the same kind have gained, at best; None if that was not tried."""
     gains = [found.gain for found in tried if least <= _processes(found, given) < given.processes]
     return max(gains, default=None)
 
 
-def _processes(found: Tried, given: Given) -> int:
+def _processes(found: TriedChange, given: GivenLoader) -> int:
     """How many processes a change of nothing else asks for; as many as there are, if it is about something else."""
     if found.change.kind or len(found.change.arguments) != 1:
         return given.processes

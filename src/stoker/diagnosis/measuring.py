@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from stoker.bench.blame import failure_of
+from stoker.bench.blame import trouble_of
 from stoker.bench.settings import GIVEN
 from stoker.bench.statistics import median
 from stoker.diagnosis.bound import Deadline, be_patient
@@ -153,9 +153,9 @@ def _model_alone(rig: Rig, batch: Any, seconds: float) -> tuple[float, float, tu
 
 def _copies_of(step: Step, batch: Any, steps: int) -> tuple[tuple[str, float], ...]:
     """What a step itself copies and converts, and how long that takes."""
-    from stoker.diagnosis.copies import Copies
+    from stoker.diagnosis.copies import StepCopies
 
-    copies = Copies()
+    copies = StepCopies()
     try:
         with copies:
             for _ in range(steps):
@@ -189,7 +189,7 @@ def _blamed(what: str) -> Iterator[None]:
     except NoBatch as error:
         raise DiagnosisError(str(error)) from None
     except Exception as error:
-        failure = failure_of(error)
+        failure = trouble_of(error)
         traceback.clear_frames(error.__traceback__)  # they hold the iterator, and that its workers
         place = f" at {failure.place}" if failure.place else ""
         raise DiagnosisError(f"{what} raised {failure.type}{place}: {failure.message}") from error

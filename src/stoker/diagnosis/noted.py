@@ -22,7 +22,7 @@ from typing import Any
 
 from stoker.bench.statistics import median
 from stoker.diagnosis.cost import timed
-from stoker.diagnosis.facts import Given, Sample
+from stoker.diagnosis.facts import GivenLoader, Sample
 
 _NOTE = struct.Struct("<d")
 _WORTH_NOTING_S = 5e-4
@@ -54,7 +54,7 @@ class Notes:
 
 
 @contextmanager
-def noting(loader: Any, given: Given, sample: Sample | None) -> Iterator[Notes | None]:
+def noting(loader: Any, given: GivenLoader, sample: Sample | None) -> Iterator[Notes | None]:
     """While entered, samples of the loader's dataset are noted; None: they cannot be."""
     if sample is None or sample.median_s < _WORTH_NOTING_S or given.dataset != "map" or not _forks(loader):
         yield None

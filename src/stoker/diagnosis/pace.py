@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from stoker.bench.process_tree import ProcessTree
 from stoker.bench.statistics import mean, median
 from stoker.bench.trial import Clock, Trial, measure
-from stoker.bench.watch import Watch
 from stoker.diagnosis.bound import Alarm, OutOfTime
 from stoker.diagnosis.cost import timed
-from stoker.diagnosis.facts import Given, Pace
+from stoker.diagnosis.facts import GivenLoader, Pace
 
 _MOST_EPOCHS = 200
 _PATIENCE = 4.0  # a pass may take so many times its time, to have enough steps: a guess
@@ -80,7 +80,7 @@ class _Timed:
 
 def pace_of(
     loader: Iterable[Any],
-    given: Given,
+    given: GivenLoader,
     bounds: Bounds | float,
     model: Callable[[Any], object] | None = None,
     clock: Clock = time.perf_counter,
@@ -88,11 +88,11 @@ def pace_of(
     """Pass over the loader for about so long; NoBatch if it gives none, TooSlow if none in time."""
     if not isinstance(bounds, Bounds):
         bounds = Bounds(bounds)
-    watch = Watch(os.getpid())
-    before_s = watch.cpu_s()
+    tree = ProcessTree(os.getpid())
+    before_s = tree.cpu_s()
     with Alarm(bounds.limit_s) as alarm:
         passes, cost = timed(lambda: list(_passes(loader, given, bounds, model, clock, alarm)))
-    busy_cores = (watch.cpu_s() - before_s + cost.queued_s) / max(1e-9, cost.seconds)
+    busy_cores = (tree.cpu_s() - before_s + cost.queued_s) / max(1e-9, cost.seconds)
     if not any(one.trial.batches for one in passes):
         if alarm.is_up:
             raise TooSlow(cost.seconds)
@@ -102,7 +102,7 @@ def pace_of(
 
 def _passes(
     loader: Iterable[Any],
-    given: Given,
+    given: GivenLoader,
     bounds: Bounds,
     model: Callable[[Any], object] | None,
     clock: Clock,
@@ -166,7 +166,7 @@ class _Cut:
         return number > 1 and taken_s >= self._seconds and enough
 
 
-def _summed(passes: list[_Timed], given: Given, bounds: Bounds, busy_cores: float, took_s: float) -> Pace:
+def _summed(passes: list[_Timed], given: GivenLoader, bounds: Bounds, busy_cores: float, took_s: float) -> Pace:
     again = passes[1:] if given.keeps_workers else passes
     firsts = [one.first_s for one in again if one.first_s > 0.0]
     passes = [one for one in passes if one.trial.batches]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker.diagnosis.facts import Facts, Given, Sample
+from stoker.diagnosis.facts import Facts, GivenLoader, Sample
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def parts_of(facts: Facts) -> Parts | None:
     return Parts(waiting_s, computing_s, collating_s, moving_s, max(0.0, rest_s), drawing_s)
 
 
-def computers(given: Given, sample: Sample) -> float:
+def computers(given: GivenLoader, sample: Sample) -> float:
     """How many samples can be computed at the same time, in mean."""
     processes = max(1, given.processes)
     threads = 1.0 + (max(1, given.lanes) - 1) * (1.0 - sample.gil_held)

@@ -10,7 +10,7 @@ from typing import Any
 from stoker.bench.rebuild import kind_of, setup_of
 from stoker.bench.settings import GIVEN, STOKER
 from stoker.device.tree import change_leaves
-from stoker.diagnosis.facts import Given, Pace
+from stoker.diagnosis.facts import GivenLoader, Pace
 from stoker.diagnosis.pace import pace_of
 from stoker.errors import StokerError
 
@@ -26,7 +26,7 @@ class Rig:
     """What is measured: a loader, a model's step, and where its batches go."""
 
     loader: Any
-    given: Given
+    given: GivenLoader
     step: Step | None
     move: Step | None
 
@@ -40,7 +40,7 @@ class Rig:
         """What is done with a batch that was loaded; None: nothing."""
         return self.model if self.step is not None else None
 
-    def pace(self, loader: Any, given: Given, seconds: float) -> Pace:
+    def pace(self, loader: Any, given: GivenLoader, seconds: float) -> Pace:
         """A pass as in training."""
         return pace_of(loader, given, seconds, self.as_in_training)
 
@@ -50,16 +50,16 @@ def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) ->
     return Rig(loader, given_of(loader), _step_of(step), _move_to(device))
 
 
-def given_of(loader: Any) -> Given:
+def given_of(loader: Any) -> GivenLoader:
     """What a loader says of itself."""
     from stoker.auto.probe import cores
 
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
-        return Given(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
+        return GivenLoader(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
     workers = setup_of(loader).workers if kind == STOKER else None
-    return Given(
+    return GivenLoader(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
         cores=cores(),

@@ -16,7 +16,7 @@ from typing import Any
 from stoker.bench.rebuild import rebuild
 from stoker.bench.settings import TORCH
 from stoker.diagnosis.bound import Alarm, OutOfTime
-from stoker.diagnosis.facts import Given
+from stoker.diagnosis.facts import GivenLoader
 
 SAME, ONE, SPLIT = "same", "one", "split"
 HOW_TO_SPLIT = (
@@ -29,7 +29,7 @@ _EACH = 4
 _LEAST_S = 1.0
 
 
-def streams_of(loader: Any, given: Given, seconds: float) -> str:
+def streams_of(loader: Any, given: GivenLoader, seconds: float) -> str:
     """SAME if two workers give the same samples, ONE if only one gives any, SPLIT if each its own; else nothing."""
     workers = max(2, min(4, given.processes))
     twin = rebuild(

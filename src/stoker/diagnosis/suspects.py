@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker.bench.settings import GIVEN, STOKER, TORCH
 from stoker.contracts import Workers
-from stoker.diagnosis.facts import Cause, Change, Facts, Given
+from stoker.diagnosis.facts import Cause, Change, Facts, GivenLoader
 from stoker.diagnosis.judge import judge, without_crowd
 from stoker.diagnosis.parts import parts_of
 
@@ -37,7 +37,7 @@ def suspects(facts: Facts) -> list[Change]:
     return list(islice(found.values(), _MOST))
 
 
-def _keeps_the_data(change: Change, given: Given) -> bool:
+def _keeps_the_data(change: Change, given: GivenLoader) -> bool:
     """Whether an IterableDataset would give the same samples."""
     if given.dataset != "iterable":
         return True
@@ -189,13 +189,13 @@ _CURES: dict[Cause, Callable[[Facts], Iterator[Change]]] = {
 }
 
 
-def _move(given: Given) -> Iterator[Change]:
+def _move(given: GivenLoader) -> Iterator[Change]:
     """The same arguments, given to Stoker."""
     if given.kind == TORCH:
         yield Change({}, STOKER)
 
 
-def _rows(given: Given) -> Iterator[Change]:
+def _rows(given: GivenLoader) -> Iterator[Change]:
     """Whoever is free takes the next rows."""
     if given.dataset in ("map", "awaited") and not given.own_collate and not given.shares_rows:
         processes = max(1, _fitting(given))
@@ -203,12 +203,12 @@ def _rows(given: Given) -> Iterator[Change]:
         yield _stoker(given, Workers(processes=processes, lanes=lanes, share="rows"))
 
 
-def _fitting(given: Given) -> int:
+def _fitting(given: GivenLoader) -> int:
     """The processes there are, as far as there are cores for them."""
     return min(given.processes, given.cores)
 
 
-def _all_cores(given: Given) -> int:
+def _all_cores(given: GivenLoader) -> int:
     """A process a core, as far as a loader can keep many busy."""
     return min(given.cores, _MOST_WORKERS)
 
@@ -220,14 +220,14 @@ def _enough(facts: Facts) -> int:
     return max(1, min(_all_cores(given), math.ceil(1.2 * wanted)))
 
 
-def _with(given: Given, processes: int) -> Change:
+def _with(given: GivenLoader, processes: int) -> Change:
     """Another number of processes, and the same lanes."""
     if given.lanes > 1:
         return Change({"workers": Workers(processes=processes, lanes=given.lanes)})
     return Change({"num_workers": processes})
 
 
-def _stoker(given: Given, workers: Workers) -> Change:
+def _stoker(given: GivenLoader, workers: Workers) -> Change:
     return Change({"workers": workers}, "" if given.kind == STOKER else STOKER)
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.bench.blame import failure_of
+from stoker.bench.blame import trouble_of
 from stoker.bench.calls import call_of
 from stoker.bench.rebuild import rebuild, setup_of
 from stoker.bench.settings import STOKER
 from stoker.diagnosis.bound import Deadline
-from stoker.diagnosis.facts import Change, Facts, Tried
+from stoker.diagnosis.facts import Change, Facts, TriedChange
 from stoker.diagnosis.ground import Ground
 from stoker.diagnosis.judge import is_held_up
 from stoker.diagnosis.measuring import Tell
@@ -41,7 +41,7 @@ class _Contender:
     failure: str = ""
 
 
-def try_all(rig: Rig, facts: Facts, ground: Ground, deadline: Deadline, tell: Tell) -> tuple[Tried, ...]:
+def try_all(rig: Rig, facts: Facts, ground: Ground, deadline: Deadline, tell: Tell) -> tuple[TriedChange, ...]:
     """Try what the facts suggest; nothing, where the loader is not what holds the model up."""
     if not is_held_up(facts) or not facts.alone.batches:
         return ()
@@ -95,15 +95,15 @@ def _take_turn(contender: _Contender, rig: Rig, ground: Ground, seconds: float, 
     except Exception as error:  # a setting that this dataset cannot be loaded with
         if contender.change is None:
             raise
-        failure = failure_of(error)
+        failure = trouble_of(error)
         contender.failure = f"{failure.type}: {failure.message}"
 
 
-def _tried(contender: _Contender, given: _Contender, loader: Any) -> Tried:
+def _tried(contender: _Contender, given: _Contender, loader: Any) -> TriedChange:
     change = contender.change
     assert change is not None
     call = call_of(loader, change.kind, change.arguments)
     failure = contender.failure or (given.failure and f"the loader as it is: {given.failure}")
     if failure:
-        return Tried(change, failure=failure, call=call)
-    return Tried(change, tuple(given.took_s), tuple(contender.took_s), call=call)
+        return TriedChange(change, failure=failure, call=call)
+    return TriedChange(change, tuple(given.took_s), tuple(contender.took_s), call=call)

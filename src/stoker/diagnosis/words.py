@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from stoker.diagnosis.facts import CROWDED, LOADED, TAKEN, Cause, Facts, Given, Pace, Sample, Tried
+from stoker.diagnosis.facts import CROWDED, LOADED, TAKEN, Cause, Facts, GivenLoader, Pace, Sample, TriedChange
 from stoker.diagnosis.judge import is_held_up, keeps_up, lost_s, slows_the_model
 from stoker.diagnosis.parts import parts_of
 from stoker.diagnosis.streams import HOW_TO_SPLIT, SAME, SPLIT
@@ -227,7 +227,7 @@ _BECAUSE: dict[Cause, Callable[[Facts], str]] = {
 }
 
 
-def advice(facts: Facts, cause: Cause, tried: Sequence[Tried] = ()) -> str:
+def advice(facts: Facts, cause: Cause, tried: Sequence[TriedChange] = ()) -> str:
     """What helps beside keyword arguments."""
     parts = [ADVICE[cause]]
     if facts.given.dataset == "iterable" and cause in _BY_MORE_WORKERS:
@@ -279,14 +279,14 @@ ADVICE = {
 }
 
 
-def _workers(given: Given) -> str:
+def _workers(given: GivenLoader) -> str:
     if given.processes == 0:
         return f"{given.lanes} threads" if given.lanes > 1 else "the training process"
     workers = "1 worker" if given.processes == 1 else f"{given.processes} workers"
     return f"{workers} × {given.lanes} lanes" if given.lanes > 1 else workers
 
 
-def _at_a_time(given: Given) -> str:
+def _at_a_time(given: GivenLoader) -> str:
     return "one is loaded at a time" if given.hands == 1 else f"{given.hands} are loaded at a time"
 
 

@@ -22,7 +22,7 @@ from stoker.batches import InlineBatches, Items, IterableJob, MapJob, Style, has
 from stoker.contracts import Crew, EpochNote, Job, Randomness
 from stoker.errors import WorkersMismatch
 from stoker.passes.setup import Setup
-from stoker.passes.window import Window
+from stoker.passes.window import Window, window_for
 from stoker.resume.cursor import Cursor
 from stoker.resume.place import Place
 from stoker.sampling.datapipes import DataPipes
@@ -92,16 +92,7 @@ class Assembly:
 
     def window(self) -> Window:
         """How many batches may be under way."""
-        wanted = max(1, self.prefetch_factor) * max(1, self.workers.processes)
-        if not self.as_rows:
-            wanted *= max(1, self.workers.lanes)
-            return Window(wanted, wanted, self.workers.max_bytes)
-        if self.workers.lanes <= 1:
-            return Window(
-                min(wanted, max(2, -(-2 * self.workers.processes // self.batch_rows))), wanted, self.workers.max_bytes
-            )
-        busy = -(-2 * self.workers.total_lanes // self.batch_rows)  # two rows for every lane
-        return Window(max(2, busy), max(wanted, busy), self.workers.max_bytes)
+        return window_for(self.workers, self.prefetch_factor, self.batch_rows if self.as_rows else None)
 
     def pool(self) -> SlotPool:
         """Slots: shared with worker processes, or the training process's own."""

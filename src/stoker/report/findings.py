@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stoker.diagnosis import Diagnosis, Tried
+from stoker.diagnosis import Diagnosis, TriedChange
 from stoker.diagnosis.facts import WORTH_IT
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def _trials(found: Diagnosis) -> Table:
     return table
 
 
-def _expected(tried: Tried) -> str:
+def _expected(tried: TriedChange) -> str:
     return "-" if tried.failure else _times(tried.promise)
 
 
-def _rounds(tried: Tried) -> str:
+def _rounds(tried: TriedChange) -> str:
     return f"failed, {tried.failure}" if tried.failure else ", ".join(_times(gain) for gain in tried.gains)
 
 

@@ -85,8 +85,8 @@ def notes_of(groups: Iterable[Group]) -> list[str]:
             place = f" at {group.failure.place}" if group.failure.place else ""
             text = f"{group.setting.dataset}: {group.failure.type}{place}: {group.failure.message}"
             failed.setdefault(text, []).append(group.setting.label(fields))
-    notes = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
-    return notes + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
+    remarks = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
+    return remarks + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
 
 
 def memory_note(records: Iterable[TrialRecord]) -> str:

@@ -12,7 +12,7 @@ from stoker.report.table import cell, figure
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stoker.tuning import Tried
+    from stoker.tuning import TriedSetting
 
 _SETTING_COLUMNS = (
     ("batch_size", "batch"),
@@ -26,7 +26,7 @@ _ALWAYS = {"workers", "lanes"}
 _MEASURED = ("trials", "samples/s", "step\nms", "CPU/sample\nms", "memory\nMB")
 
 
-def tried_table(tried: Sequence[Tried], title: str) -> Table:
+def tried_table(tried: Sequence[TriedSetting], title: str) -> Table:
     """One row a setting, in the order given; the first is the winner."""
     with brought_by("tools"):
         from rich import box
@@ -46,7 +46,7 @@ def tried_table(tried: Sequence[Tried], title: str) -> Table:
     return table
 
 
-def _measured(one: Tried) -> list[str]:
+def _measured(one: TriedSetting) -> list[str]:
     records = one.group.records
     if not records:
         return ["0", *[""] * (len(_MEASURED) - 1)]

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from stoker.tuning.aim import GOALS, Aim, Goal, TuneError
-from stoker.tuning.found import Tried, Tuning, call_of
+from stoker.tuning.found import TriedSetting, Tuning, call_of
 from stoker.tuning.trials import Teller
 from stoker.tuning.tuner import Means, tune
 
-__all__ = ["GOALS", "Aim", "Goal", "Means", "Teller", "Tried", "TuneError", "Tuning", "call_of", "tune"]
+__all__ = ["GOALS", "Aim", "Goal", "Means", "Teller", "TriedSetting", "TuneError", "Tuning", "call_of", "tune"]

@@ -14,7 +14,7 @@ from stoker.tuning.aim import Aim
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedSetting:
     """A setting with its trials, what an epoch's sample costs with it, and why it cannot win, if it cannot."""
 
     group: Group
@@ -46,8 +46,8 @@ class Tuning:
 
     target: str
     aim: Aim
-    best: Tried
-    tried: tuple[Tried, ...]
+    best: TriedSetting
+    tried: tuple[TriedSetting, ...]
     took_s: float
     cores: int
 

@@ -20,11 +20,11 @@ from stoker.bench.plan import Turn
 from stoker.bench.rebuild import rebuild, setup_of
 from stoker.bench.runs import TrialRecord
 from stoker.bench.settings import STOKER, Setting
-from stoker.bench.sweep import Facts, RunTrial, facts_now, prepare_loader, pretended_model, record_trial
+from stoker.bench.sweep import Circumstances, RunTrial, facts_now, prepare_loader, pretended_model, record_trial
 from stoker.bench.targets import Target
 from stoker.tuning.aim import Aim
 from stoker.tuning.awhile import ForAWhile, epoch_s
-from stoker.tuning.found import Tried
+from stoker.tuning.found import TriedSetting
 from stoker.tuning.space import workers_of
 
 _GIVEN_UP_AFTER = 12  # times a trial's length without an end
@@ -49,7 +49,7 @@ class Trials:
     trial_s: float
     teller: Teller = field(default_factory=Teller)
     run_trial: RunTrial = run_isolated
-    facts: Facts = field(default_factory=facts_now)
+    facts: Circumstances = field(default_factory=facts_now)
     records: dict[Setting, list[TrialRecord]] = field(default_factory=dict)
     _ahead: dict[Setting, int] = field(default_factory=dict)
 
@@ -66,15 +66,15 @@ class Trials:
         self.teller.done(record)
         return math.inf if self._trouble(record) else self._cost(*self._times_s(record))
 
-    def tried(self, setting: Setting) -> Tried:
+    def tried(self, setting: Setting) -> TriedSetting:
         """What is known of a setting: the quickest of its trials counts, the largest of its memories."""
         records = self.records[setting]
         trouble = next(filter(None, map(self._trouble, records)), "")
         times = [self._times_s(record) for record in records if record.trial is not None]
         sample_s, step_s = min(times, default=(math.inf, math.inf))
-        return Tried(replace(group(records)[0], setting=setting), sample_s, step_s, trouble)
+        return TriedSetting(replace(group(records)[0], setting=setting), sample_s, step_s, trouble)
 
-    def key(self, tried: Tried) -> float:
+    def key(self, tried: TriedSetting) -> float:
         """What is to be least."""
         return math.inf if tried.trouble else self._cost(tried.sample_s, tried.step_s)
 

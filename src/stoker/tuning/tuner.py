@@ -18,7 +18,7 @@ from stoker.bench.sweep import RunTrial, preload
 from stoker.bench.targets import Target, judge
 from stoker.sources.fetch import fetch_for
 from stoker.tuning.aim import Aim, TuneError
-from stoker.tuning.found import Tried, Tuning
+from stoker.tuning.found import TriedSetting, Tuning
 from stoker.tuning.search import Effort, Search
 from stoker.tuning.space import Foreseen, Space, space_for, workers_of
 from stoker.tuning.trials import Teller, Trials
@@ -129,7 +129,7 @@ def _trial_s(aim: Aim, measured: Probe | None, space: Space) -> float:
     return max(seconds, min(_STEPS_IN_TRIAL * (step_s + aim.step_s(size)), aim.budget_s * _LARGE_PART))
 
 
-def _best(tried: Sequence[Tried], trials: Trials) -> Tried:
+def _best(tried: Sequence[TriedSetting], trials: Trials) -> TriedSetting:
     """By the goal; and where nobody could tell the difference, the one with fewer hands."""
     least = trials.key(tried[0])
     if tried[0].trouble:
@@ -143,7 +143,7 @@ def _hands(setting: Setting) -> tuple[int, int, int]:
     return int(setting.workers or 0), setting.lanes, setting.prefetch or 0
 
 
-def _nothing_works(tried: Sequence[Tried], aim: Aim) -> str:
+def _nothing_works(tried: Sequence[TriedSetting], aim: Aim) -> str:
     reasons = dict.fromkeys(one.trouble for one in tried)
     text = f"none of the {len(tried)} settings that were tried works: " + "; ".join(list(reasons)[:3])
     if aim.max_bytes is not None and any(one.peak_bytes > aim.max_bytes for one in tried):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker.bench import watch as watch_module
-from stoker.bench.watch import Watch
+from stoker.bench import process_tree as module
+from stoker.bench.process_tree import ProcessTree
 
 
 @dataclass
@@ -34,17 +34,17 @@ class Machine:
         return found
 
 
-def watched(machine: Machine, monkeypatch: pytest.MonkeyPatch, until_s: float) -> Watch:
-    monkeypatch.setattr(watch_module, "tree", lambda root: [root])
-    monkeypatch.setattr(watch_module, "resident_bytes", machine.resident)
-    monkeypatch.setattr(watch_module, "proportional_bytes", machine.proportional)
-    monkeypatch.setattr(watch_module, "_shared_part", lambda process: 0)
-    watch = Watch(os.getpid(), machine.clock)
-    watch.look()
+def watched(machine: Machine, monkeypatch: pytest.MonkeyPatch, until_s: float) -> ProcessTree:
+    monkeypatch.setattr(module, "and_all_below", lambda root: [root])
+    monkeypatch.setattr(module, "resident_bytes", machine.resident)
+    monkeypatch.setattr(module, "proportional_bytes", machine.proportional)
+    monkeypatch.setattr(module, "_shared_part", lambda process: 0)
+    tree = ProcessTree(os.getpid(), machine.clock)
+    tree.look()
     while machine.now_s < until_s:
-        machine.now_s += watch.pause_s
-        watch.glance()
-    return watch
+        machine.now_s += tree.pause_s
+        tree.glance()
+    return tree
 
 
 @pytest.mark.parametrize("look_s", [0.001, 0.02, 0.1])
@@ -55,14 +55,14 @@ def test_a_plateau_is_seen_however_dear_a_look_is(look_s: float, monkeypatch: py
 
 def test_the_pause_between_two_looks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(0.1, {0.0: 100})
-    watch = watched(machine, monkeypatch, 10.0)
+    tree = watched(machine, monkeypatch, 10.0)
     pauses = [later - earlier for earlier, later in zip(machine.looks_at, machine.looks_at[1:], strict=False)]
     assert max(pauses) < 0.75
-    assert watch.looks == len(machine.looks_at) > 10
+    assert tree.looks == len(machine.looks_at) > 10
 
 
 def test_memory_that_grows_all_the_time_is_not_looked_at_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(0.1, {0.1 * step: 100 + 10 * step for step in range(101)})
-    watch = watched(machine, monkeypatch, 10.0)
-    assert watch.looks * machine.look_s < 0.25 * machine.now_s
-    assert watch.peak_bytes > 1000
+    tree = watched(machine, monkeypatch, 10.0)
+    assert tree.looks * machine.look_s < 0.25 * machine.now_s
+    assert tree.peak_bytes > 1000

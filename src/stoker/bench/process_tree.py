@@ -34,8 +34,8 @@ _SHORTEST_PER_LOOK = 4.0  # memory that grows all the time may be looked at for 
 _GROWN = 1.01
 
 
-class Watch:
-    """Watches the tree below one process."""
+class ProcessTree:
+    """A process and all below it, watched from outside."""
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._root = psutil.Process(pid)
@@ -62,7 +62,7 @@ class Watch:
     def look(self) -> None:
         """Sum up memory now, remember the peak, and who was there."""
         begun_at = self._clock()
-        processes = list(tree(self._root))
+        processes = list(and_all_below(self._root))
         self.seen.update(processes)
         self._resident_bytes = max(self._resident_bytes, sum(map(resident_bytes, processes)))
         total = sum(proportional_bytes(process) for process in processes) + _shared_part(self._self)
@@ -73,7 +73,7 @@ class Watch:
         self.pause_s = _LEAST_PAUSE_S
 
     def _has_grown(self) -> bool:
-        processes = list(tree(self._root))
+        processes = list(and_all_below(self._root))
         self.seen.update(processes)
         return sum(map(resident_bytes, processes)) > _GROWN * self._resident_bytes
 
@@ -83,11 +83,11 @@ class Watch:
 
     def cpu_s(self) -> float:
         """Processor time of the tree since its processes were started."""
-        return sum(_cpu_s(process) for process in tree(self._root))
+        return sum(_cpu_s(process) for process in and_all_below(self._root))
 
     def end_all(self) -> None:
         """Kill whatever of the tree still runs; only processes that were seen in it are touched."""
-        self.seen.update(tree(self._root))
+        self.seen.update(and_all_below(self._root))
         for process in self.seen:
             try:
                 process.kill()
@@ -95,7 +95,7 @@ class Watch:
                 continue
 
 
-def tree(root: psutil.Process) -> Iterator[psutil.Process]:
+def and_all_below(root: psutil.Process) -> Iterator[psutil.Process]:
     """A process and all below it; nothing if it has ended."""
     try:
         yield root
