@@ -14,6 +14,7 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset
 
+from stoker.contracts import OnError
 from stoker.loader import DataLoader
 from stoker.sampling.reserves import ranks_of
 
@@ -57,7 +58,10 @@ class _Sequence:
 
 def check_rows(source: Any, batch_size: int | None) -> None:
     """Refuse to combine batches of ranks that each lose rows of their own: the numbers of batches would differ."""
-    if batch_size is None or not isinstance(source, DataLoader) or source._failures.policy.action != "drop":
+    if batch_size is None or not isinstance(source, DataLoader):
+        return
+    policy = source.on_error
+    if (policy.action if isinstance(policy, OnError) else policy) != "drop":
         return
     if (ranks := ranks_of(source)) > 1:
         raise ValueError(
