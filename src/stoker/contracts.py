@@ -167,7 +167,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Run:
+class SampleRun:
     """A run of samples that is being loaded. Which one is at hand follows from how many keys are left to take."""
 
     keys: Iterator[Any]
@@ -186,7 +186,7 @@ class Run:
         return self.note.position(self.current + offset)
 
 
-CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
+CURRENT_RUN: ContextVar[SampleRun | None] = ContextVar("CURRENT_RUN", default=None)
 """Set while samples are loaded, in whatever thread or coroutine that happens."""
 
 
@@ -232,10 +232,10 @@ class Fetch(Protocol):
 class Randomness(Protocol):
     """Keeps what samples draw from global generators independent of who loads them."""
 
-    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+    def load(self, one: Callable[[Any], Any], run: SampleRun) -> list[Any]:
         """Load the samples of a run."""
 
-    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+    def one(self, one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
         """Load the sample at hand."""
 
 

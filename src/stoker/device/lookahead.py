@@ -35,7 +35,7 @@ _PATIENCE_S = 1.0  # for a thread in the middle of a sample, which nothing can s
 
 
 @dataclass
-class Handed:
+class LatestState:
     """The state after the batch that was handed over last: written by a pass, read by whoever is asked for a state."""
 
     state: Any = None
@@ -58,7 +58,7 @@ class _Item:
 
 
 @dataclass
-class Reader:
+class AheadReader:
     """Takes batches from a loader's iterator and begins to copy them."""
 
     batches: Iterator[Any]
@@ -145,8 +145,8 @@ class _Unknowing:
 class DevicePass:
     """One pass over a loader, its batches on the device."""
 
-    def __init__(self, reader: Reader, depth: int, handed: Handed) -> None:
-        self._reader: Reader | None = reader
+    def __init__(self, reader: AheadReader, depth: int, handed: LatestState) -> None:
+        self._reader: AheadReader | None = reader
         self._copies, self._handed = reader.copies, handed
         knows = reader.batches if isinstance(reader.batches, ReadAhead) else _Unknowing()
         self._loop = knows.read_ahead()
@@ -213,14 +213,14 @@ class DevicePass:
                 self._start(self._reader)
         return item
 
-    def _start(self, reader: Reader) -> None:
+    def _start(self, reader: AheadReader) -> None:
         self._belt.leave = reader.batches.leave if isinstance(reader.batches, ReadAhead) else None
         thread = threading.Thread(target=_read_ahead, args=(reader, self._belt), name="stoker-device", daemon=True)
         self._belt.thread = thread
         thread.start()
 
 
-def _read_ahead(reader: Reader, belt: _Belt) -> None:
+def _read_ahead(reader: AheadReader, belt: _Belt) -> None:
     """What the thread does."""
     try:
         while belt.wait_for_room():
