@@ -48,7 +48,7 @@ TORCH_CALLS: dict[str, dict[str, Any]] = {
 STOKER_CALLS: dict[str, dict[str, Any]] = {
     "seeded": {"batch_size": 4, "seed": 7, "shuffle": True},
     "sharded": {"batch_size": 4, "seed": 7, "shard": (1, 2), "drop_last": True},
-    "ordered": {"batch_size": 4, "order": "sequential", "uneven": "even", "shard": (0, 2)},
+    "ordered": {"batch_size": 4, "order": "sequential", "last": "even", "shard": (0, 2)},
     "threads": {"batch_size": 4, "workers": stoker.Workers(lanes=2), "prefetch_factor": 5},
     "lanes": {"batch_size": 4, "workers": stoker.Workers(processes=1, lanes=2, start_method="fork", share="rows")},
     "careful": {"batch_size": 4, "on_error": "skip", "reseed": "sample", "seed": 2},

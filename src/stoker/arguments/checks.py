@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from stoker.arguments.asked import Asked
+from stoker.arguments.asked import LASTS, Asked
 from stoker.contracts import OnError, Workers
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -95,6 +95,29 @@ def check_length(order: Order, dataset: Any) -> None:
     needed = part_length(order)  # of a mix or a repeat: the samples behind it, not the draws
     if needed > len(dataset):
         raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
+
+
+def check_last(asked: Asked) -> None:
+    """What becomes of the epoch's last, partial step."""
+    if asked.last is None:
+        return
+    if asked.last not in LASTS:
+        raise ValueError(f"last should be one of {LASTS}, but got {asked.last!r}")
+    if asked.drop_last and asked.last != "drop":
+        raise ValueError(f'drop_last=True and last="{asked.last}" contradict each other: leave drop_last out')
+    if asked.last == "pad" and asked.plan is None:
+        raise ValueError(
+            'last="pad" fills the last step up and masks what was added, which needs a plan: pass '
+            'plan=stoker.BatchPlan(…), or use last="keep", which only makes the parts of all ranks equal.'
+        )
+
+
+def check_last_of_torchs(asked: Asked) -> None:
+    """Where torch's samplers, or the user's, say which samples come: nobody shares the last step over ranks."""
+    if asked.last == "even" and asked.plan is None:
+        raise ValueError('last="even" says how ranks share the last step: it needs seed=, order= or shard=')
+    if asked.last == "drop" and asked.batch_sampler is not None and asked.plan is None:
+        raise ValueError('last="drop" is for the batch_sampler to say: pass it drop_last=True')
 
 
 def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
