@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "own batch sampler": {"batch_sampler": BatchSampler(range(9), 2, False)},
     "processes": {"batch_size": 4, "num_workers": 1, "prefetch_factor": 3},
     "spawned": {"batch_size": 4, "workers": Workers(1, start_method="spawn")},
-    "threads": {"batch_size": 4, "workers": Workers(lanes=3), "prefetch_factor": 3},
+    "threads": {"batch_size": 4, "workers": Workers(threads=3), "prefetch_factor": 3},
     "auto": {"batch_size": 4, "num_workers": "auto"},
     "seeded": {"batch_size": 4, "seed": 3, "shuffle": True, "reseed": "sample"},
     "ordered": {"batch_size": 4, "order": BlockShuffle(24, block=4, seed=2), "last": "drop"},
@@ -121,7 +121,7 @@ def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
 
 @pytest.mark.parametrize("remake", [like_ignite, like_lightning])
 def test_a_tuned_loader_can_be_made_anew(tmp_path: Path, remake: Any) -> None:
-    Tuned(processes=1, lanes=2, start_method="fork", prefetch_factor=2, batch_size=4).save(tmp_path / "stoker.toml")
+    Tuned(processes=1, threads=2, start_method="fork", prefetch_factor=2, batch_size=4).save(tmp_path / "stoker.toml")
     loader = stoker.DataLoader(DATA, tuned=tmp_path / "stoker.toml")
     assert rows(remake(loader)) == rows(loader)
 

@@ -23,7 +23,7 @@ from stoker.sampling.streams import KeyStream, Vacancy
 PER_STEP = 12
 RANKS = (1, 2, 3, 4)
 WAYS = {
-    "inline": Workers(0, 0),
+    "inline": Workers(),
     "threads": Workers(0, 3),
     "one": Workers(1, 1, "fork"),
     "parts": Workers(2, 1, "fork"),

@@ -20,7 +20,7 @@ from stoker.errors import TooManyFailures
 
 SCRIPT = Path(__file__).with_name("equal_ranks.py")
 WAYS = {
-    "inline": Workers(0, 0),
+    "inline": Workers(),
     "threads": Workers(0, 3),
     "parts": Workers(2, 1, "fork"),
     "rows": Workers(2, 1, "fork", share="rows"),

@@ -36,7 +36,7 @@ class Counting(IterableDataset[int]):
         return iter(range(N))
 
 
-CREWS: dict[str, Any] = {"inline": Workers(0), "process": Workers(1), "threads": Workers(0, lanes=2)}
+CREWS: dict[str, Any] = {"inline": Workers(0), "process": Workers(1), "threads": Workers(0, threads=2)}
 LOADERS: dict[str, Callable[..., Any]] = {
     "seeded": lambda **more: DataLoader(Drawn(), BATCH, shuffle=True, seed=5, **more),
     "sequential": lambda **more: DataLoader(Drawn(), BATCH, seed=None, **more),

@@ -50,7 +50,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     The arguments are torch's. Beside them:
 
     num_workers  also "auto": measures a few samples, picks inline, threads or processes, and logs what and why
-    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers`
+    workers      `stoker.Workers(processes=…, threads=…, …)` instead of `num_workers`
     seed, order  arithmetic order: `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's
                  order is then a pure function of the seed and the epoch, and any place in it is found at once
     shard        (rank, world); by default torch.distributed's, or torchrun's environment, where order is arithmetic
@@ -162,7 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._chosen.are_threads and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
-                "Use worker processes, or lanes=1."
+                "Use worker processes, or a single thread."
             )
         return self._course.state(self.generator, keeps_workers=self._iterator is not None)
 
