@@ -52,7 +52,7 @@ def slow_storage_inline() -> tuple[Any, Any]:
 
 def network_awaited() -> tuple[Any, Any]:
     dataset = SimulatedAsync(2000, async_ms=20)
-    return stoker.DataLoader(dataset, batch_size=16, workers=stoker.Workers(lanes=4)), sleeping(0.002)
+    return stoker.DataLoader(dataset, batch_size=16, workers=stoker.Workers(threads=4)), sleeping(0.002)
 
 
 def slow_decode() -> tuple[Any, Any]:
@@ -61,7 +61,7 @@ def slow_decode() -> tuple[Any, Any]:
 
 def gil_in_threads() -> tuple[Any, Any]:
     dataset = Simulated(2000, compute_ms=3)
-    return stoker.DataLoader(dataset, batch_size=16, workers=stoker.Workers(lanes=2 * CORES)), sleeping(0.002)
+    return stoker.DataLoader(dataset, batch_size=16, workers=stoker.Workers(threads=2 * CORES)), sleeping(0.002)
 
 
 def _stack_slowly(samples: list[Any]) -> torch.Tensor:

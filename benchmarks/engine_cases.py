@@ -75,7 +75,7 @@ def cheap(bench: Bench) -> Result:
 def waiting(bench: Bench) -> Result:
     """Samples that wait: do lanes wait at the same time?"""
     dataset = data.Waiting(bench.sized(256, 64), wait_s=0.05)
-    lanes = stoker.Workers(processes=2, lanes=16)
+    lanes = stoker.Workers(processes=2, threads=16)
     turns = {
         "torch": partial(one_pass, partial(bench.torch, dataset, batch_size=64, num_workers=2)),
         "stoker": partial(one_pass, partial(bench.stoker, dataset, batch_size=64, workers=lanes)),

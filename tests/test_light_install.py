@@ -58,7 +58,7 @@ def loaders():
     yield dict(num_workers=0)
     yield dict(num_workers=2, multiprocessing_context="fork")
     yield dict(num_workers=1, multiprocessing_context="spawn")
-    yield dict(workers=stoker.Workers(lanes=2), on_error="skip")
+    yield dict(workers=stoker.Workers(threads=2), on_error="skip")
     yield dict(num_workers="auto")
 
 def main():

@@ -24,7 +24,7 @@ MapSlot = Callable[[int], Bytes]
 """Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
 
 START_METHODS = ("fork", "forkserver", "spawn")
-SHARES = ("parts", "rows", "batches")
+SHARES = ("auto", "parts", "rows", "batches")
 
 
 NO_ROW = -1  # what a lane notes while no sample is at hand: it collates, or pauses before another try
@@ -167,7 +167,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Run:
+class SampleRun:
     """A run of samples that is being loaded. Which one is at hand follows from how many keys are left to take."""
 
     keys: Iterator[Any]
@@ -186,7 +186,7 @@ class Run:
         return self.note.position(self.current + offset)
 
 
-CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
+CURRENT_RUN: ContextVar[SampleRun | None] = ContextVar("CURRENT_RUN", default=None)
 """Set while samples are loaded, in whatever thread or coroutine that happens."""
 
 
@@ -232,10 +232,10 @@ class Fetch(Protocol):
 class Randomness(Protocol):
     """Keeps what samples draw from global generators independent of who loads them."""
 
-    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+    def load(self, one: Callable[[Any], Any], run: SampleRun) -> list[Any]:
         """Load the samples of a run."""
 
-    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+    def one(self, one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
         """Load the sample at hand."""
 
 
@@ -266,6 +266,34 @@ class Job(Protocol):
 
     async def run_async(self, ticket: Ticket, slot: MapSlot) -> Report:
         """The same for datasets with `async def __agetitem__`."""
+
+
+class TellsOfLoop(Protocol):
+    """Told when the training loop asks for a batch, and what came of it, by whoever reads ahead of the loop."""
+
+    def asked(self) -> None:
+        """The loop asks for a batch."""
+
+    def got(self) -> None:
+        """It got one."""
+
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+
+
+@runtime_checkable
+class ReadAhead(Protocol):
+    """An iterator that wants to know that its batches are taken ahead of the training loop."""
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        """Whether loading in a thread beside the training loop would disturb it."""
+
+    def read_ahead(self) -> TellsOfLoop:
+        """Somebody takes batches ahead of the training loop, and will tell when the loop itself waits."""
+
+    def leave(self) -> None:
+        """Nobody waits for the batch any more that another thread is asking for: let that thread stop waiting."""
 
 
 class Crew(Protocol):
@@ -305,15 +333,16 @@ class Crew(Protocol):
 
 @dataclass(frozen=True)
 class Workers:
-    """Who loads: `processes` × `lanes`, and how they share the work.
+    """Who loads: `processes` × `threads`, and how they share the work.
 
     processes     worker processes; 0 loads in the training process
-    lanes         threads in each process (coroutines, where the dataset has `async def __agetitem__`); with
-                  processes=0, threads in the training process, and lanes=0 then means none: inline
+    threads       that load in each process (samples that are awaited at a time, where the dataset has
+                  `async def __agetitem__`). 0: a worker process loads in its main thread, and the training process
+                  makes each batch when it is asked for; with processes=0, 1 is one thread in the background
     start_method  "fork", "forkserver" or "spawn"; None takes the platform's default
     share         "parts": every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is
                   free takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole
-                  batch, in torch's round robin. None: "parts", or "batches" where code can see who made a batch or
+                  batch, in torch's round robin. "auto": "parts", or "batches" where code can see who made a batch or
                   wants all of it (worker_init_fn, collate_fn, `__getitems__`, iterable datasets):
                   docs/decisions/0002-sharing-rows.md
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
@@ -326,9 +355,9 @@ class Workers:
     """
 
     processes: int = 0
-    lanes: int = 1
+    threads: int = 0
     start_method: Literal["fork", "forkserver", "spawn"] | None = None
-    share: Literal["parts", "rows", "batches"] | None = None
+    share: Literal["auto", "parts", "rows", "batches"] = "auto"
     rows_per_run: int | None = None
     max_bytes: int = 512 * 2**20
     on_death: Literal["raise", "restart"] = "raise"
@@ -338,7 +367,7 @@ class Workers:
 
     def __post_init__(self) -> None:
         keep_whole(self, "processes", least=0)
-        keep_whole(self, "lanes", least=0 if self.processes == 0 else 1)
+        keep_whole(self, "threads", least=0)
         keep_whole(self, "max_bytes", least=1)
         if self.rows_per_run is not None:
             keep_whole(self, "rows_per_run", least=1)
@@ -351,8 +380,8 @@ class Workers:
             raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
         if self.worker_max_bytes is not None:
             keep_whole(self, "worker_max_bytes", least=1)
-        if self.share is not None and self.share not in SHARES:
-            raise ValueError(f'share should be "parts", "rows", "batches" or None, but got {self.share!r}')
+        if self.share not in SHARES:
+            raise ValueError(f"share should be one of {SHARES}, but got {self.share!r}")
 
     @property
     def replaces(self) -> bool:
@@ -362,7 +391,22 @@ class Workers:
     @property
     def are_threads(self) -> bool:
         """Whether the training process loads with threads of its own."""
-        return self.processes == 0 and self.lanes > 1
+        return self.processes == 0 and self.threads > 0
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether each batch is made when it is asked for, unless its samples can only be awaited."""
+        return self.processes == 0 and self.threads == 0
+
+    @property
+    def lanes(self) -> int:
+        """How many samples are under way in a process at the same time."""
+        return max(1, self.threads)
+
+    @classmethod
+    def with_lanes(cls, processes: int, lanes: int, **more: Any) -> Workers:
+        """The same said by lanes, of which there is one where there are no threads."""
+        return cls(processes, lanes if lanes > 1 else 0, **more)
 
     @property
     def total_lanes(self) -> int:

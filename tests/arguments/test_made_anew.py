@@ -27,11 +27,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "own batch sampler": {"batch_sampler": BatchSampler(range(9), 2, False)},
     "processes": {"batch_size": 4, "num_workers": 1, "prefetch_factor": 3},
     "spawned": {"batch_size": 4, "workers": Workers(1, start_method="spawn")},
-    "threads": {"batch_size": 4, "workers": Workers(lanes=3), "prefetch_factor": 3},
+    "threads": {"batch_size": 4, "workers": Workers(threads=3), "prefetch_factor": 3},
     "auto": {"batch_size": 4, "num_workers": "auto"},
     "seeded": {"batch_size": 4, "seed": 3, "shuffle": True, "reseed": "sample"},
-    "ordered": {"batch_size": 4, "order": BlockShuffle(24, block=4, seed=2), "uneven": "drop"},
-    "sharded": {"batch_size": 4, "seed": 3, "shard": (1, 2), "uneven": "even"},
+    "ordered": {"batch_size": 4, "order": BlockShuffle(24, block=4, seed=2), "last": "drop"},
+    "sharded": {"batch_size": 4, "seed": 3, "shard": (1, 2), "last": "even"},
     "on errors": {"batch_size": 4, "on_error": "skip"},
     "on a device": {"batch_size": 4, "device": "cpu"},
     "planned": {"plan": BatchPlan(2, replicas=2)},
@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "planned, of replicas": {"plan": BatchPlan(2, replicas=2, gradient_accumulation=2), "seed": 2, "shard": (1, 2)},
     "planned, own batches": {
         "plan": BatchPlan(2, replicas=2),
-        "tail": "pad",
+        "last": "pad",
         "batch_sampler": BatchSampler(range(9), 2, False),
     },
     "iterable": {"dataset": SizedNumbers(12), "batch_size": 4},
@@ -121,7 +121,7 @@ def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
 
 @pytest.mark.parametrize("remake", [like_ignite, like_lightning])
 def test_a_tuned_loader_can_be_made_anew(tmp_path: Path, remake: Any) -> None:
-    Tuned(processes=1, lanes=2, start_method="fork", prefetch_factor=2, batch_size=4).save(tmp_path / "stoker.toml")
+    Tuned(processes=1, threads=2, start_method="fork", prefetch_factor=2, batch_size=4).save(tmp_path / "stoker.toml")
     loader = stoker.DataLoader(DATA, tuned=tmp_path / "stoker.toml")
     assert rows(remake(loader)) == rows(loader)
 

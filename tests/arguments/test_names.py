@@ -52,10 +52,10 @@ def with_slot(name: str, **arguments: Any) -> Any:
 TAKERS = [Before, After, with_property, with_value, with_slot]
 SETTINGS: dict[str, dict[str, Any]] = {
     "inline": {},
-    "threads": {"workers": Workers(lanes=2)},
+    "threads": {"workers": Workers(threads=2)},
     "processes": {"num_workers": 1},
     "ordered": {"seed": 3, "shuffle": True, "shard": (0, 2), "reseed": "sample", "on_error": "skip"},
-    "planned": {"plan": BatchPlan(2, replicas=2), "tail": "pad", "seed": 1},
+    "planned": {"plan": BatchPlan(2, replicas=2), "last": "pad", "seed": 1},
     "on a device": {"device": "cpu", "seed": 1},
 }
 
@@ -93,9 +93,9 @@ def test_a_device_is_used_although_a_subclass_has_a_device_of_its_own() -> None:
 
 
 def test_what_was_asked_is_seen_where_nobody_else_uses_the_name() -> None:
-    loader = stoker.DataLoader(DATA, seed=3, shuffle=True, device="cpu", workers=Workers(lanes=2), on_error="drop")
-    assert (loader.seed, loader.device, loader.workers, loader.on_error) == (3, "cpu", Workers(lanes=2), "drop")
-    assert (loader.order, loader.shard, loader.plan, loader.tail, loader.tuned) == (None,) * 5
+    loader = stoker.DataLoader(DATA, seed=3, shuffle=True, device="cpu", workers=Workers(threads=2), on_error="drop")
+    assert (loader.seed, loader.device, loader.workers, loader.on_error) == (3, "cpu", Workers(threads=2), "drop")
+    assert (loader.order, loader.shard, loader.plan, loader.last, loader.tuned) == (None,) * 5
     assert loader.failures == []
 
 

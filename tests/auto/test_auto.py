@@ -168,7 +168,7 @@ def never(_dataset: Any) -> Probe:
     [
         (Stream, INLINE),
         (lambda: TensorDataset(torch.zeros(4, 2)), INLINE),
-        (Awaited, Workers(processes=0, lanes=32)),
+        (Awaited, Workers(processes=0, threads=32)),
         (list, INLINE),
     ],
 )
@@ -194,7 +194,7 @@ def test_the_loader_logs_what_was_chosen_and_why(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO, logger="stoker.auto"):
         loader = stoker.DataLoader(Numbers(), batch_size=4, num_workers="auto")
     assert loader.workers == INLINE
-    assert "chose processes=0, lanes=1: a sample takes" in caplog.text
+    assert "chose processes=0, threads=0: a sample takes" in caplog.text
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
@@ -218,7 +218,7 @@ MEANT_FOR_WORKERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("picked", [INLINE, Workers(lanes=2), Workers(1), Workers(1, lanes=2)])
+@pytest.mark.parametrize("picked", [INLINE, Workers(threads=2), Workers(1), Workers(1, threads=2)])
 @pytest.mark.parametrize("options", MEANT_FOR_WORKERS)
 def test_arguments_for_workers_are_fine_whatever_is_picked(
     options: dict[str, Any], picked: Workers, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ DATA = list(range(12))
 SETTINGS = st.builds(
     Tuned,
     processes=st.integers(0, 64),
-    lanes=st.integers(1, 64),
+    threads=st.integers(0, 64),
     start_method=st.sampled_from([None, *START_METHODS]),
     share=st.sampled_from([None, *SHARES]),
     prefetch_factor=st.none() | st.integers(1, 64),
@@ -62,9 +62,9 @@ def test_names_that_no_encoding_knows_are_written_all_the_same() -> None:
 
 
 def test_a_loader_takes_its_settings_from_the_file(file: Path) -> None:
-    Tuned(processes=1, lanes=2, prefetch_factor=3, batch_size=4).save(file)
+    Tuned(processes=1, threads=2, prefetch_factor=3, batch_size=4).save(file)
     loader = stoker.DataLoader(DATA, tuned=file)
-    assert loader.workers == Workers(processes=1, lanes=2)
+    assert loader.workers == Workers(processes=1, threads=2)
     assert (loader.batch_size, loader.prefetch_factor) == (4, 3)
     assert [batch.tolist() for batch in loader] == [DATA[:4], DATA[4:8], DATA[8:]]
 

@@ -57,7 +57,7 @@ def test_inline_batches_are_exactly_torchs(kind: str) -> None:
 def test_batches_of_threads_are_exactly_torchs_inline_batches(kind: str) -> None:
     samples = samples_of(kind)
     expected = outcomes(DataLoader(samples, BATCH))
-    assert outcomes(stoker.DataLoader(samples, BATCH, workers=Workers(processes=0, lanes=3))) == expected
+    assert outcomes(stoker.DataLoader(samples, BATCH, workers=Workers(processes=0, threads=3))) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +76,7 @@ def test_batches_of_two_workers_are_exactly_those_of_torchs_worker(
 @pytest.mark.parametrize("share", ["rows", "batches"])
 @pytest.mark.parametrize("kind", ["record", "tensor channels last", "ragged in the last row", "text or number", "int"])
 def test_sharing_does_not_change_batches(kind: str, share: Any, torch_in_a_worker: dict[str, list[Described]]) -> None:
-    workers = Workers(processes=2, lanes=3, start_method="fork", share=share)
+    workers = Workers(processes=2, threads=3, start_method="fork", share=share)
     assert outcomes(stoker.DataLoader(samples_of(kind), BATCH, workers=workers)) == torch_in_a_worker[kind]
 
 

@@ -47,8 +47,8 @@ TORCH_CALLS: dict[str, dict[str, Any]] = {
 STOKER_CALLS: dict[str, dict[str, Any]] = {
     "seeded": {"batch_size": 4, "seed": 7, "shuffle": True},
     "sharded": {"batch_size": 4, "seed": 7, "shard": (1, 2), "drop_last": True},
-    "ordered": {"batch_size": 4, "order": "sequential", "uneven": "even", "shard": (0, 2)},
-    "lanes": {"batch_size": 4, "workers": stoker.Workers(processes=1, lanes=2, start_method="fork", share="rows")},
+    "ordered": {"batch_size": 4, "order": "sequential", "last": "even", "shard": (0, 2)},
+    "lanes": {"batch_size": 4, "workers": stoker.Workers(processes=1, threads=2, start_method="fork", share="rows")},
     "careful": {"batch_size": 4, "on_error": stoker.OnError("skip", tries=3), "seed": 2},
     "device": {"batch_size": 4, "device": "cpu"},
 }
@@ -86,8 +86,8 @@ def test_the_call_of_stokers_loader_builds_it_again(name: str) -> None:
 
 def test_a_change_keeps_the_other_arguments() -> None:
     loader: Any = DataLoader(NUMBERS, **TORCH_CALLS["shuffled"], collate_fn=doubled)  # type: ignore[arg-type]
-    assert call_of(loader, STOKER, {"workers": stoker.Workers(processes=2, lanes=16)}) == (
-        "stoker.DataLoader(dataset, batch_size=4, shuffle=True, workers=stoker.Workers(processes=2, lanes=16), "
+    assert call_of(loader, STOKER, {"workers": stoker.Workers(processes=2, threads=16)}) == (
+        "stoker.DataLoader(dataset, batch_size=4, shuffle=True, workers=stoker.Workers(processes=2, threads=16), "
         "drop_last=True, collate_fn=doubled, generator=generator)"
     )
     assert call_of(loader, "", {"num_workers": 2}) == (
@@ -97,7 +97,7 @@ def test_a_change_keeps_the_other_arguments() -> None:
 
 
 def test_the_call_is_printed_in_one_line_however_narrow_the_terminal() -> None:
-    call = "stoker.DataLoader(dataset, batch_size=64, shuffle=True, workers=stoker.Workers(processes=2, lanes=16))"
+    call = "stoker.DataLoader(dataset, batch_size=64, shuffle=True, workers=stoker.Workers(processes=2, threads=16))"
     tried = TriedChange(Change({"num_workers": 2}), (2.0, 2.0), (1.0, 1.0), call=call)
     found = Diagnosis(Cause.STORAGE, "why", Facts(GivenLoader("torch", "map", 2), Pace(1, 1, 0, 1, 1)), (tried,))
     console = Console(width=50)

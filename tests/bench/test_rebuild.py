@@ -48,9 +48,9 @@ TORCH_CALLS: dict[str, dict[str, Any]] = {
 STOKER_CALLS: dict[str, dict[str, Any]] = {
     "seeded": {"batch_size": 4, "seed": 7, "shuffle": True},
     "sharded": {"batch_size": 4, "seed": 7, "shard": (1, 2), "drop_last": True},
-    "ordered": {"batch_size": 4, "order": "sequential", "uneven": "even", "shard": (0, 2)},
-    "threads": {"batch_size": 4, "workers": stoker.Workers(lanes=2), "prefetch_factor": 5},
-    "lanes": {"batch_size": 4, "workers": stoker.Workers(processes=1, lanes=2, start_method="fork", share="rows")},
+    "ordered": {"batch_size": 4, "order": "sequential", "last": "even", "shard": (0, 2)},
+    "threads": {"batch_size": 4, "workers": stoker.Workers(threads=2), "prefetch_factor": 5},
+    "lanes": {"batch_size": 4, "workers": stoker.Workers(processes=1, threads=2, start_method="fork", share="rows")},
     "careful": {"batch_size": 4, "on_error": "skip", "reseed": "sample", "seed": 2},
 }
 
@@ -124,9 +124,9 @@ def test_without_workers_what_needs_them_is_dropped(kind: str) -> None:
 
 
 def test_stokers_lanes_and_processes_change_apart() -> None:
-    loader = stoker.DataLoader(NUMBERS, workers=stoker.Workers(processes=1, lanes=4))
-    assert rebuild(loader, num_workers=2).workers == stoker.Workers(processes=2, lanes=4)
-    assert rebuild(loader, workers=stoker.Workers(lanes=2)).workers == stoker.Workers(lanes=2)
+    loader = stoker.DataLoader(NUMBERS, workers=stoker.Workers(processes=1, threads=4))
+    assert rebuild(loader, num_workers=2).workers == stoker.Workers(processes=2, threads=4)
+    assert rebuild(loader, workers=stoker.Workers(threads=2)).workers == stoker.Workers(threads=2)
     assert rebuild(loader, num_workers="auto").workers.processes >= 0
     assert rebuild(loader, batch_size=5).workers == loader.workers
 

@@ -14,7 +14,7 @@ from stoker.bench.runs import Run
 from stoker.cli import tune as tune_command
 from stoker.cli.app import app
 
-SMALL = ["--budget-s", "1", "--workers", "0,1", "--lanes", "1", "--prefetch", "2", "--batch-sizes", "4"]
+SMALL = ["--budget-s", "1", "--workers", "0,1", "--threads", "1", "--prefetch", "2", "--batch-sizes", "4"]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_loader_is_tuned_with_its_own_batches(here: Path) -> None:
     (here / "ready_loader.py").write_text(
         "from torch.utils.data import DataLoader\ndef make():\n    return DataLoader(list(range(64)), batch_size=16)\n"
     )
-    done = tune("ready_loader:make", "--budget-s", "1", "--workers", "0", "--lanes", "1", "--out", "sub/mine.toml")
+    done = tune("ready_loader:make", "--budget-s", "1", "--workers", "0", "--threads", "1", "--out", "sub/mine.toml")
     assert done.exit_code == 0, done.output
     assert "  stoker.DataLoader(dataset)" in done.output
     assert read_tuned(here / "sub" / "mine.toml").batch_size is None
@@ -57,7 +57,7 @@ def test_a_loader_is_tuned_with_its_own_batches(here: Path) -> None:
         (["no_such_module:make"], "there is no module 'no_such_module'"),
         (["tensors", "--for", "luck"], "goal should be one of throughput, step, cpu, but is 'luck'"),
         (["tensors", "--workers", "two"], "--workers: 'two' is not among numbers from 0"),
-        (["tensors", "--lanes", "0"], "--lanes: '0' is not among numbers from 1"),
+        (["tensors", "--threads", "0"], "--threads: '0' is not among numbers from 1"),
         (["tensors", "--step-ms", "-1"], "--step-ms: '-1' is not among numbers from 0"),
         (["tensors", "--start-methods", "thread"], "--start-methods: 'thread' is not among fork, forkserver, spawn"),
         (["tensors", "--batch-sizes", "1,2,3", "--step-ms", "1,2"], "2 step times for 3 batch sizes"),

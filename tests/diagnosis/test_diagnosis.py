@@ -50,7 +50,7 @@ def test_a_waiting_dataset_waits_and_lanes_are_tried(monkeypatch: pytest.MonkeyP
     found = diagnose(loader, 0.001, seconds=SECONDS, tell=told.append)
     assert found.cause is Cause.STORAGE
     assert found.verdict.startswith("The loader is the bottleneck")
-    assert any("lanes=16" in str(tried.change) for tried in found.tried)
+    assert any("threads=16" in str(tried.change) for tried in found.tried)
     assert all(len(tried.gains) == 2 for tried in found.tried if not tried.failure)
     assert told[:4] == [
         "looking into the loader",
@@ -167,6 +167,6 @@ def test_nothing_is_tried_where_the_model_is_not_held_up() -> None:
 
 def test_the_change_can_be_made() -> None:
     loader: Any = DataLoader(list(range(8)), batch_size=4)  # type: ignore[arg-type]
-    changed = build(loader, Change({"workers": stoker.Workers(lanes=2)}, STOKER))
+    changed = build(loader, Change({"workers": stoker.Workers(threads=2)}, STOKER))
     assert isinstance(changed, stoker.DataLoader)
     assert [batch.tolist() for batch in changed] == [batch.tolist() for batch in loader]

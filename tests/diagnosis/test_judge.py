@@ -172,8 +172,8 @@ def words_of(seen: Facts) -> list[str]:
 
 def test_changes_are_keyword_arguments_one_would_write() -> None:
     assert words_of(facts(WITH, 0.040, 0.005, 0.041, inside=sample(0.010, waiting=0.9))) == [
-        "stoker.DataLoader with workers=stoker.Workers(processes=4, lanes=16)",
-        "stoker.DataLoader with workers=stoker.Workers(processes=4, lanes=32)",
+        "stoker.DataLoader with workers=stoker.Workers(processes=4, threads=16)",
+        "stoker.DataLoader with workers=stoker.Workers(processes=4, threads=32)",
         "stoker.DataLoader with the same arguments",
     ]
     assert words_of(facts(WITH, 0.010, 0.050, 0.052)) == []
@@ -218,8 +218,8 @@ def test_an_iterable_dataset_is_never_split_over_more_workers() -> None:
 
 def test_a_change_keeps_the_rest_of_the_loaders_own_workers() -> None:
     own = Workers(processes=2, start_method="fork", max_restarts=7, share="rows")
-    change = applied(Change({"workers": Workers(processes=4, lanes=16)}), own)
-    assert change.arguments["workers"] == replace(own, processes=4, lanes=16)
+    change = applied(Change({"workers": Workers(processes=4, threads=16)}), own)
+    assert change.arguments["workers"] == replace(own, processes=4, threads=16)
     assert applied(Change({"num_workers": 4}), own) == Change({"num_workers": 4})
 
 
@@ -262,7 +262,7 @@ def test_doubts_are_told_with_the_numbers() -> None:
 
 
 def test_a_diagnosis_survives_a_file() -> None:
-    change = Change({"workers": Workers(processes=2, lanes=8), "collate_fn": None}, "stoker")
+    change = Change({"workers": Workers(processes=2, threads=8), "collate_fn": None}, "stoker")
     seen = facts(WITH, 0.1, 0.05, 0.2)
     found = Diagnosis(Cause.STORAGE, "why", seen, (TriedChange(change, (2.0,), (1.0,)),), (("a", "b"),), "advice")
     assert diagnosis_from_json(found.to_json()) == found

@@ -90,7 +90,7 @@ def test_looking_leaves_the_dataset_as_it_was() -> None:
         DataLoader(Noting(), batch_size=4, num_workers=1),  # type: ignore[arg-type]
         DataLoader(Noting(), batch_size=4, num_workers=1, persistent_workers=True),  # type: ignore[arg-type]
         stoker.DataLoader(Noting(), batch_size=4, num_workers=1),
-        stoker.DataLoader(Noting(), batch_size=4, seed=3, shuffle=True, workers=stoker.Workers(lanes=2)),
+        stoker.DataLoader(Noting(), batch_size=4, seed=3, shuffle=True, workers=stoker.Workers(threads=2)),
         DataLoader(Lines(), batch_size=4, num_workers=1),
     ],
     ids=["torch", "kept", "stoker", "lanes", "iterable"],

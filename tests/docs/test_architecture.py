@@ -72,3 +72,9 @@ def test_a_rooms_docstring_names_its_files_once_each_and_no_others(room: Path) -
     named = [name for row in NAMED.findall(said) for name in re.findall(r"\w+", row)]
     files = [path.stem for path in room.glob("*.py") if path.stem != "__init__"]
     assert sorted(named) == sorted(files + [path.parent.name for path in room.glob("*/__init__.py")])
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", PAGE))
+    assert len(named) > 30
+    assert sorted(name for name in named if not (PACKAGE / name).exists()) == []

@@ -41,9 +41,9 @@ STEPS_A_DEATH = 6  # so that no sample is at hand in two deaths, which would cou
 _WAYS: list[dict[str, Any]] = [
     {"share": "rows", "rows_per_run": 1},
     {"share": "rows", "lanes": 3, "rows_per_run": 1},
-    {"share": None},
+    {"share": "auto"},
     {"share": "batches"},
-    {"share": None, "lanes": 2},
+    {"share": "auto", "lanes": 2},
 ]
 
 
@@ -55,7 +55,7 @@ class Setup:
     deaths: int = 50
     stalls: int = 50
     processes: int = 3
-    share: str | None = "rows"
+    share: str = "rows"
     lanes: int = 1
     rows_per_run: int | None = 1
     busy: int = 3  # processes that take the cores away

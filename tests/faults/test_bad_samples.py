@@ -27,7 +27,7 @@ from stoker.errors import TooManyFailures
 from stoker.sources.fetch import fetch_for
 
 WAYS = {
-    "inline": Workers(0, 0),
+    "inline": Workers(),
     "threads": Workers(0, 3),
     "parts": Workers(2, 1, "fork"),
     "lanes": Workers(2, 3, "fork"),
@@ -137,7 +137,7 @@ def test_any_bad_samples_give_the_same_batches_in_threads_as_inline(bad: set[int
         return [batch.tolist() for batch in DataLoader(Spoilt(30, bad), size, **options)]
 
     for action in ("skip", "drop"):
-        assert all_of(Workers(0, 2), action) == all_of(Workers(0, 0), action)
+        assert all_of(Workers(0, 2), action) == all_of(Workers(), action)
 
 
 @ways

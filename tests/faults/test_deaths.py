@@ -38,8 +38,8 @@ SHARES: dict[str, dict[str, Any]] = {
     "rows": {"processes": 2, "share": "rows"},
     "batches": {"processes": 2, "share": "batches"},
     "three": {"processes": 3},
-    "lanes": {"processes": 2, "lanes": 3},
-    "lanes-rows": {"processes": 2, "lanes": 3, "share": "rows"},
+    "lanes": {"processes": 2, "threads": 3},
+    "lanes-rows": {"processes": 2, "threads": 3, "share": "rows"},
 }
 shares = pytest.mark.parametrize("share", SHARES)
 
@@ -53,7 +53,7 @@ def loader_of(dataset: Any, workers: Workers, **options: Any) -> DataLoader[Any]
 
 
 def inline(dataset: Any, **options: Any) -> list[Any]:
-    return [batch.tolist() for batch in loader_of(dataset, Workers(0, 0), **options)]
+    return [batch.tolist() for batch in loader_of(dataset, Workers(), **options)]
 
 
 def kill(workers: list[Any]) -> None:
@@ -103,7 +103,7 @@ def test_a_resume_in_the_middle_of_deaths_goes_on_exactly(share: str) -> None:
 @shares
 def test_persistent_workers_that_die_between_epochs_are_replaced(share: str) -> None:
     loader = loader_of(Tortured(80), restarting(share), persistent_workers=True)
-    twin = loader_of(Tortured(80), Workers(0, 0))
+    twin = loader_of(Tortured(80), Workers())
     for _ in range(3):
         assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in twin]
         kill(loader._iterator._workers)  # type: ignore[union-attr]
@@ -121,7 +121,7 @@ def test_an_epoch_that_is_left_early_with_dead_workers_is_followed_by_a_whole_on
     batches: Any = iter(loader)
     next(batches)
     kill(batches._workers)
-    twin = loader_of(Tortured(80), Workers(0, 0))
+    twin = loader_of(Tortured(80), Workers())
     next(iter(twin))
     assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in twin]
 

@@ -20,7 +20,7 @@ from stoker.errors import TooManyFailures
 
 SCRIPT = Path(__file__).with_name("equal_ranks.py")
 WAYS = {
-    "inline": Workers(0, 0),
+    "inline": Workers(),
     "threads": Workers(0, 3),
     "parts": Workers(2, 1, "fork"),
     "rows": Workers(2, 1, "fork", share="rows"),
@@ -144,7 +144,7 @@ def test_a_step_that_nothing_can_fill_is_an_error_and_not_a_step_less(
 @ways
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 def test_a_plans_step_that_cannot_be_filled_is_an_error_and_not_a_short_step(way: str, tail: Any) -> None:
-    options: dict[str, Any] = {"plan": BatchPlan(4), "tail": tail, "workers": WAYS[way]}
+    options: dict[str, Any] = {"plan": BatchPlan(4), "last": tail, "workers": WAYS[way]}
     loader: DataLoader[Any] = DataLoader(Spoilt(16, bad=range(1, 16)), on_error="skip", sampler=[*range(16)], **options)
     steps = iter(loader)
     assert batches_of([next(steps)]) == [[0, 0, 0, 0]]
@@ -167,7 +167,7 @@ def test_one_row_that_cannot_be_replaced_takes_no_other_with_it(way: str) -> Non
 def test_steps_of_a_plan_know_how_many_rows_are_left(way: str) -> None:
     plan = BatchPlan(micro_batch=3, gradient_accumulation=2)
     loader: DataLoader[Any] = DataLoader(
-        Spoilt(16, bad=[1, 7, 13]), plan=plan, tail="keep", on_error="drop", workers=WAYS[way], seed=1
+        Spoilt(16, bad=[1, 7, 13]), plan=plan, last="keep", on_error="drop", workers=WAYS[way], seed=1
     )
     steps = list(loader)
     assert batches_of(steps) == [[0, 2, 3, 4, 5], [6, 8, 9, 10, 11], [12, 14, 15]]
@@ -184,7 +184,7 @@ def test_the_mask_of_a_shared_last_step_counts_the_rows_that_are_left(way: str) 
             Spoilt(15, bad),
             plan=BatchPlan(4, hosts=2),
             shard=(1, 2),
-            tail="keep",
+            last="keep",
             on_error="drop",
             workers=WAYS[way],
             seed=1,

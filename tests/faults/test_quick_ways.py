@@ -125,7 +125,7 @@ def test_a_worker_that_is_too_large_from_the_start_is_an_error_that_says_so() ->
         list(loader)
 
 
-@pytest.mark.parametrize("workers", [Workers(0, 0), Workers(2)], ids=["inline", "processes"])
+@pytest.mark.parametrize("workers", [Workers(), Workers(2)], ids=["inline", "processes"])
 def test_a_budget_counts_on_after_a_resume(workers: Workers) -> None:
     def loader(budget: int) -> DataLoader[Any]:
         policy = OnError("drop", budget=budget)

@@ -26,7 +26,7 @@ SHARES: dict[str, dict[str, Any]] = {
     "parts": {"processes": 2},
     "rows": {"processes": 2, "share": "rows"},
     "batches": {"processes": 2, "share": "batches"},
-    "lanes": {"processes": 2, "lanes": 3},
+    "lanes": {"processes": 2, "threads": 3},
 }
 shares = pytest.mark.parametrize("share", SHARES)
 deaths = pytest.mark.parametrize("on_death", ["raise", "restart"])
@@ -41,7 +41,7 @@ def loader_of(dataset: Any, workers: Workers, **options: Any) -> DataLoader[Any]
 
 
 def inline(dataset: Any, **options: Any) -> list[Any]:
-    return [batch.tolist() for batch in loader_of(dataset, Workers(0, 0), **options)]
+    return [batch.tolist() for batch in loader_of(dataset, Workers(), **options)]
 
 
 @shares

@@ -45,7 +45,7 @@ class Setup:
     processes: int = 2
     lanes: int = 1
     start: str = "fork"
-    share: str | None = None
+    share: str = "auto"
     batch_size: int = 50
     persistent: bool = False
 
@@ -90,7 +90,7 @@ def torture(setup: Setup) -> Outcome:
 def _loader(setup: Setup, dataset: Tortured) -> Any:
     import stoker
 
-    options = {"processes": setup.processes, "lanes": setup.lanes, "start_method": setup.start, "share": setup.share}
+    options = {"processes": setup.processes, "threads": setup.lanes, "start_method": setup.start, "share": setup.share}
     survives = {"on_death": "restart", "max_restarts": 10**6, "sample_timeout_s": SAMPLE_TIMEOUT_S}
     workers = stoker.Workers(**cast(Any, options | survives))
     return stoker.DataLoader(

@@ -20,7 +20,7 @@ from stoker.lightning import DataModule
 
 SAMPLES = torch.arange(22)  # two ranks take 8 in a step: two full steps, and one of 6
 TWO = {"devices": 2, "strategy": "ddp", "max_epochs": 2}
-OWN: dict[str, Any] = {"workers": stoker.Workers(0, lanes=2), "on_error": "skip"}
+OWN: dict[str, Any] = {"workers": stoker.Workers(0, threads=2), "on_error": "skip"}
 
 
 def loaders() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from stoker import StateError, Workers
 DATA = Made(12, number)
 KINDS: dict[str, dict[str, Any]] = {
     "inline": {},
-    "threads": {"workers": Workers(lanes=2)},
+    "threads": {"workers": Workers(threads=2)},
     "processes": {"num_workers": 1},
     "persistent": {"num_workers": 1, "persistent_workers": True},
     "on a device": {"device": "cpu"},

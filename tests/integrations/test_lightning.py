@@ -29,10 +29,10 @@ ORDERS: dict[str, dict[str, Any]] = {
     "torch's": {},
     "torch's shuffle": {"shuffle": True},
     "seeded": {"shuffle": True, "seed": 7},
-    "ordered": {"order": "shuffle", "seed": 7, "uneven": "even"},
+    "ordered": {"order": "shuffle", "seed": 7, "last": "even"},
     "sharded": {"seed": 7, "shard": (0, 1)},
     "seeded, with workers": {"shuffle": True, "seed": 7, "num_workers": 2},
-    "seeded, with threads": {"shuffle": True, "seed": 7, "workers": stoker.Workers(0, lanes=3)},
+    "seeded, with threads": {"shuffle": True, "seed": 7, "workers": stoker.Workers(0, threads=3)},
 }
 
 
@@ -137,7 +137,7 @@ class TestMadeAnew:
     """Lightning makes a loader anew from its attributes to put a sampler in: nothing of ours may be lost on the way."""
 
     OWN: dict[str, Any] = {  # noqa: RUF012
-        "workers": stoker.Workers(1, lanes=2, share="rows", on_death="restart"),
+        "workers": stoker.Workers(1, threads=2, share="rows", on_death="restart"),
         "seed": 7,
         "reseed": None,
         "snapshot_every_n_steps": 3,
@@ -188,7 +188,7 @@ class TestDataModule:
         assert data.train_dataloader().batch_size == 4
 
     def test_options_reach_the_loader(self) -> None:
-        workers = stoker.Workers(0, lanes=2)
+        workers = stoker.Workers(0, threads=2)
         made = DataModule(SAMPLES, batch_size=4, workers=workers, on_error="skip", seed=3).train_dataloader()
         assert (made.workers, made.on_error, made.seed) == (workers, "skip", 3)
 

@@ -91,7 +91,7 @@ def test_epochs_that_were_cut_short_go_on_with_the_next_one(tmp_path: Path) -> N
 
 def test_workers_may_change_between_runs(tmp_path: Path) -> None:
     whole = fit(saving_trainer(tmp_path, max_epochs=EPOCHS), plain(shuffle=True, seed=7, num_workers=1))
-    threads = plain(shuffle=True, seed=7, workers=stoker.Workers(0, lanes=2))
+    threads = plain(shuffle=True, seed=7, workers=stoker.Workers(0, threads=2))
     assert rest_after(tmp_path / "step=4.ckpt", threads) == whole[4:]
 
 

@@ -21,7 +21,7 @@ HOW: dict[str, dict[str, Any]] = {
     "inline": {},
     "shuffled": {"shuffle": True},
     "seeded": {"shuffle": True, "seed": 3},
-    "threads": {"workers": Workers(lanes=2)},
+    "threads": {"workers": Workers(threads=2)},
     "forked": {"workers": Workers(1, start_method="fork")},
     "persistent": {"workers": Workers(1, start_method="fork"), "persistent_workers": True},
     "spawned": {"workers": Workers(1, start_method="spawn")},

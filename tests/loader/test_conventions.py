@@ -307,7 +307,13 @@ class Queried(Made):
 
 HANDS: Any = pytest.mark.parametrize(
     "hands",
-    [{}, {"num_workers": 1}, {"num_workers": 2}, {"workers": Workers(1, lanes=2)}, {"workers": Workers(0, lanes=3)}],
+    [
+        {},
+        {"num_workers": 1},
+        {"num_workers": 2},
+        {"workers": Workers(1, threads=2)},
+        {"workers": Workers(0, threads=3)},
+    ],
 )
 
 

@@ -173,7 +173,7 @@ def test_rows_of_dtypes_unknown_to_numpy_are_loaded_the_ordinary_way(dtype: torc
     assert [batch["image"].dtype for batch in loader] == [dtype] * 3
 
 
-@pytest.mark.parametrize("workers", [Workers(0, 0), Workers(0, 2), Workers(2, 1, "fork")], ids=str)
+@pytest.mark.parametrize("workers", [Workers(), Workers(0, 2), Workers(2, 1, "fork")], ids=str)
 def test_a_dataset_fills_rows_itself_whoever_loads(workers: Workers) -> None:
     (*_, last) = stoker.DataLoader(FillsRows(40), 4, workers=workers)
     assert last["by"].tolist() == [1, 1, 1, 1]

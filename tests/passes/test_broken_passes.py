@@ -204,7 +204,7 @@ def test_a_pass_that_was_closed_early_keeps_its_place(workers: Workers) -> None:
 
 
 def test_too_many_failures_go_on_being_said_and_the_batch_is_not_counted_as_given() -> None:
-    for workers in (Workers(0, 0), Workers(0, 2), Workers(2, 1, "fork")):
+    for workers in (Workers(), Workers(0, 2), Workers(2, 1, "fork")):
         loader = stoker.DataLoader(
             Made(20, number_but_not_nine), 4, workers=workers, on_error=stoker.OnError("skip", budget=0), seed=1
         )

@@ -337,7 +337,7 @@ def test_a_dataset_without_length_is_a_type_error_that_says_what_to_do(shuffle: 
 
 
 def test_lanes_for_an_iterable_dataset_are_refused() -> None:
-    with pytest.raises(ValueError, match="lanes=1"):
+    with pytest.raises(ValueError, match="one thread"):
         stoker.DataLoader(Numbers(3), workers=Workers(2, 2))
 
 

@@ -58,7 +58,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     path = tmp_path_factory.mktemp("elastic") / "log.jsonl"
     _run_until_killed(path, 4, stoker.Workers(1), last_step=3)
     _run_until_killed(path, 2, stoker.Workers(0), last_step=6)
-    _run_until_killed(path, 8, stoker.Workers(0, lanes=2), last_step=9)
+    _run_until_killed(path, 8, stoker.Workers(0, threads=2), last_step=9)
     _run_to_the_end(path, 3, stoker.Workers(2))
     return read_log(path)
 

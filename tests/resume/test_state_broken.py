@@ -228,7 +228,7 @@ def test_a_state_with_anything_replaced_is_refused_or_resumes(kind: str, data: s
 
 MORE: dict[str, Any] = {
     "on a device": lambda: DataLoader(Drawn(12), batch_size=2, seed=3, device="cpu"),
-    "threads": lambda: DataLoader(Drawn(12), batch_size=2, workers=Workers(lanes=2)),
+    "threads": lambda: DataLoader(Drawn(12), batch_size=2, workers=Workers(threads=2)),
     "sequential": lambda: DataLoader(Drawn(12), batch_size=2),
     "single samples": lambda: DataLoader(Drawn(12), batch_size=None),
     "own batches": lambda: DataLoader(Drawn(12), batch_sampler=BatchSampler(range(12), 2, False)),
@@ -236,7 +236,7 @@ MORE: dict[str, Any] = {
     "of an epoch": lambda: DataLoader(Drawn(12), batch_size=2, sampler=DistributedSampler(Drawn(12), 1, 0)),
     "skipping": lambda: DataLoader(Drawn(12), batch_size=2, on_error="skip"),
     "planned": lambda: DataLoader(Drawn(12), plan=BatchPlan(1, replicas=2)),
-    "planned stream": lambda: DataLoader(Forgetful(12), plan=BatchPlan(1, replicas=2), tail="pad"),
+    "planned stream": lambda: DataLoader(Forgetful(12), plan=BatchPlan(1, replicas=2), last="pad"),
 }
 ODD = st.one_of(
     JUNK,

@@ -22,9 +22,9 @@ CREWS = {
     "inline": Workers(0),
     "1 process": Workers(1),
     "3 processes": Workers(3),
-    "4 threads": Workers(0, lanes=4),
-    "1 process of 4 lanes": Workers(1, lanes=4),
-    "3 processes of 4 lanes": Workers(3, lanes=4),
+    "4 threads": Workers(0, threads=4),
+    "1 process of 4 lanes": Workers(1, threads=4),
+    "3 processes of 4 lanes": Workers(3, threads=4),
 }
 FEW = ("inline", "3 processes", "4 threads")
 PERSISTING = [("inline", False), *((crew, kept) for crew in ("1 process", "3 processes") for kept in (False, True))]
@@ -69,7 +69,7 @@ def test_a_mix_resumes_with_every_crew(when_used_up: Any, crew: str) -> None:
 def test_a_state_of_any_crew_resumes_with_any_other(order: str, crew: str) -> None:
     makers = [
         lambda each=each: DataLoader(Drawn(N), batch_size=4, workers=each, **ORDERS[order])
-        for each in (CREWS[crew], Workers(0), Workers(2, lanes=2))
+        for each in (CREWS[crew], Workers(0), Workers(2, threads=2))
     ]
     assert_resumes_everywhere(makers[0], others=makers[1:])
 

@@ -12,7 +12,7 @@ from stoker import StateError, Workers
 
 HOW: dict[str, dict[str, Any]] = {
     "inline": {},
-    "threads": {"workers": Workers(lanes=2)},
+    "threads": {"workers": Workers(threads=2)},
     "forked": {"workers": Workers(2, start_method="fork")},
     "forked, persistent": {"workers": Workers(1, start_method="fork"), "persistent_workers": True},
     "on a device": {"device": "cpu"},

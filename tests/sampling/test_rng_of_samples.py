@@ -24,8 +24,8 @@ CREWS = {
     "3 processes": Workers(3),
     "3 processes, any rows": Workers(3, share="rows", rows_per_run=1),
     "3 processes, whole batches": Workers(3, share="batches"),
-    "4 threads": Workers(0, lanes=4),
-    "2 processes of 4 lanes": Workers(2, lanes=4),
+    "4 threads": Workers(0, threads=4),
+    "2 processes of 4 lanes": Workers(2, threads=4),
 }
 ONE_LANE = {name: crew for name, crew in CREWS.items() if crew.lanes == 1}
 
@@ -147,7 +147,7 @@ def test_draws_repeat_after_a_resume_in_the_middle_of_an_epoch(kind: str) -> Non
 
 
 def test_ranks_draw_what_one_rank_would() -> None:
-    ranks = [drawn_in(DataLoader(Draws(), batch_size=3, seed=7, shard=(rank, 3), uneven="drop")) for rank in range(3)]
+    ranks = [drawn_in(DataLoader(Draws(), batch_size=3, seed=7, shard=(rank, 3), last="drop")) for rank in range(3)]
     assert [row[:3] for rank in ranks for row in rank] == expected()[:9]
 
 
@@ -258,7 +258,7 @@ def test_reseeding_is_refused_where_it_cannot_be_kept() -> None:
             return iter(range(3))
 
     with pytest.raises(ValueError, match="reseed"):
-        DataLoader(DrawsGlobally(), reseed="sample", workers=Workers(0, lanes=2))
+        DataLoader(DrawsGlobally(), reseed="sample", workers=Workers(0, threads=2))
     with pytest.raises(ValueError, match="reseed"):
         DataLoader(DrawsGlobally(), reseed="worker")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="reseed"):

@@ -19,9 +19,9 @@ from stoker import Workers
 
 CREWS = {
     "inline": Workers(),
-    "threads": Workers(processes=0, lanes=3),
+    "threads": Workers(processes=0, threads=3),
     "processes": Workers(processes=2, start_method="fork"),
-    "lanes": Workers(processes=2, lanes=3, start_method="fork", share="rows"),
+    "lanes": Workers(processes=2, threads=3, start_method="fork", share="rows"),
     "whole batches": Workers(processes=2, start_method="fork", share="batches"),
 }
 each_crew = pytest.mark.parametrize("workers", CREWS.values(), ids=CREWS)

@@ -142,7 +142,7 @@ def test_the_model_takes_its_step_in_every_trial() -> None:
     script = Script(by_processes(1.0, 1.0, 1.0))
     tune(
         DATA,
-        Aim(batch_sizes=(10, 20), steps_s=(0.004,), processes=(0, 1), lanes=(1,), prefetch=(2,)),
+        Aim(batch_sizes=(10, 20), steps_s=(0.004,), processes=(0, 1), threads=(1,), prefetch=(2,)),
         means=Means(script, sees),
     )
     assert {(setting.batch_size, setting.sleep_s) for setting in script.asked} == {(10, 0.004), (20, 0.008)}
@@ -205,7 +205,7 @@ def test_a_loader_keeps_its_own_arguments_but_for_those_that_are_tuned() -> None
         (
             Setting("d", STOKER, 8, 2, 4, 1, start_method="spawn"),
             "stoker.DataLoader(dataset, batch_size=8, "
-            'workers=stoker.Workers(processes=2, lanes=4, start_method="spawn"), prefetch_factor=1)',
+            'workers=stoker.Workers(processes=2, threads=4, start_method="spawn"), prefetch_factor=1)',
         ),
     ],
 )
@@ -259,7 +259,7 @@ def test_batches_that_come_in_bursts_never_look_quicker_than_they_are(ahead: int
 def test_a_loader_knows_how_many_batches_it_has_under_way() -> None:
     assert batches_ahead(stoker.DataLoader(DATA, batch_size=8)) == 0
     assert batches_ahead(stoker.DataLoader(DATA, batch_size=8, num_workers=2, prefetch_factor=3)) == 6
-    assert batches_ahead(stoker.DataLoader(DATA, batch_size=8, workers=stoker.Workers(1, lanes=32))) == 8
+    assert batches_ahead(stoker.DataLoader(DATA, batch_size=8, workers=stoker.Workers(1, threads=32))) == 8
 
 
 class Clock:
@@ -299,7 +299,7 @@ class Squares:
 
 
 def test_a_real_search_finds_settings_that_a_loader_takes(tmp_path: Any) -> None:
-    found = tune(Squares(), Aim(batch_sizes=(8,), budget_s=1.0, processes=(0, 1), lanes=(1,)))
+    found = tune(Squares(), Aim(batch_sizes=(8,), budget_s=1.0, processes=(0, 1), threads=(1,)))
     found.save(tmp_path / "stoker.toml")
     assert read_tuned(tmp_path / "stoker.toml").found["goal"] == "throughput"
     batches = list(stoker.DataLoader(Squares(), tuned=tmp_path / "stoker.toml"))

@@ -23,7 +23,7 @@ from stoker.bench.trial import count_bytes
 from stoker.watch.stats import Stats
 
 WHO: dict[str, Workers] = {
-    "inline": Workers(0, 0),
+    "inline": Workers(),
     "threads": Workers(0, 2),
     "processes": Workers(2, start_method="fork"),
     "lanes": Workers(1, 2, start_method="fork"),

@@ -21,7 +21,7 @@ import stoker.watch.trace
 from stoker import DataLoader, Workers
 
 PROCESSES = Workers(2, 2, start_method="fork")
-WHO = {"inline": Workers(0, 0), "threads": Workers(0, 3), "processes": PROCESSES}
+WHO = {"inline": Workers(), "threads": Workers(0, 3), "processes": PROCESSES}
 who = pytest.mark.parametrize("workers", WHO.values(), ids=WHO)
 Event = dict[str, Any]
 

@@ -4,8 +4,8 @@
 back from attributes. What follows from the arguments is `settle`'s matter.
 
 The public names of our own arguments (`loader.seed`, `loader.workers`, …) are for people, and for trainers that make a
-loader anew from its attributes (Lightning, ignite), which pass on what is in `vars(loader)`. Only `order`, `shard` and
-`uneven` are not there: such trainers pass a sampler, and it says all that they would.
+loader anew from its attributes (Lightning, ignite), which pass on what is in `vars(loader)`. Only `order`, `shard` and,
+without a plan, `last` are not there: such trainers pass a sampler, and it says all that they would.
 
 Words like `device` and `order` are short and useful, so a subclass may want them for itself. Then they are the
 subclass's, however it takes them: set before or after our constructor, as a property, a method, a slot or a value of
@@ -25,10 +25,12 @@ from torch.utils.data import IterableDataset, Sampler
 
 from stoker.contracts import OnError, Workers
 from stoker.order import Order
-from stoker.plan import BatchPlan, Tail
+from stoker.plan import BatchPlan
 
 V = TypeVar("V")
-_SHOWN = ("seed", "reseed", "snapshot_every_n_steps", "on_error", "plan", "tail", "device", "tuned")
+Last = Literal["drop", "keep", "even", "pad"]
+LASTS: tuple[Last, ...] = ("drop", "keep", "even", "pad")
+_SHOWN = ("seed", "reseed", "snapshot_every_n_steps", "on_error", "plan", "device", "tuned")
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,11 @@ class Asked:
     seed: int | None = None
     order: Order | Literal["sequential", "shuffle"] | None = None
     shard: tuple[int, int] | None = None
-    uneven: Literal["pad", "even", "drop"] | None = None
+    last: Last | None = None
     reseed: Literal["sample"] | None = None
     snapshot_every_n_steps: int = 1
     on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise"
     plan: BatchPlan | None = None
-    tail: Tail | None = None
     device: torch.device | str | int | None = None
     tuned: str | os.PathLike[str] | None = None
 
@@ -94,8 +95,11 @@ class Asked:
 
     def show_on(self, loader: Any, workers: Workers) -> None:
         """Let a loader have our arguments as attributes, as far as their names are free; `workers` were chosen."""
-        for name, value in (("workers", workers), *((name, getattr(self, name)) for name in _SHOWN)):
-            if name not in vars(loader) and not hasattr(type(loader), name):
+        shown = {"workers": workers, **{name: getattr(self, name) for name in _SHOWN}}
+        if self.plan is not None:
+            shown["last"] = self.last
+        for name, value in shown.items():
+            if name not in vars(loader) and isinstance(getattr(type(loader), name, None), GivesWay | None):
                 vars(loader)[name] = value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from stoker.arguments.asked import Asked
+from stoker.arguments.asked import LASTS, Asked
 from stoker.contracts import OnError, Workers
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -61,7 +61,7 @@ def _thread_workers(num_workers: Any, dataset: Any) -> Workers:
             f"multiprocessing_context has threads for processes, and {num_workers} of them would read one "
             "IterableDataset at the same time. Use worker processes, or num_workers=0."
         )
-    return Workers(processes=0, lanes=int(num_workers))
+    return Workers(processes=0, threads=int(num_workers))
 
 
 def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
@@ -69,8 +69,8 @@ def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
     if isinstance(dataset, IterableDataset):
         if workers.lanes > 1:
             raise ValueError(
-                f"an IterableDataset is read by one lane in each process, but workers={workers} asks for "
-                f"{workers.lanes}. Use lanes=1 and more processes, or a map-style dataset."
+                f"an IterableDataset is read by one thread in each process, but workers={workers} asks for "
+                f"{workers.lanes}. Use more processes instead, or a map-style dataset."
             )
     elif shuffle and not hasattr(dataset, "__len__"):
         raise TypeError(
@@ -97,12 +97,35 @@ def check_length(order: Order, dataset: Any) -> None:
         raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
 
 
+def check_last(asked: Asked) -> None:
+    """What becomes of the epoch's last, partial step."""
+    if asked.last is None:
+        return
+    if asked.last not in LASTS:
+        raise ValueError(f"last should be one of {LASTS}, but got {asked.last!r}")
+    if asked.drop_last and asked.last != "drop":
+        raise ValueError(f'drop_last=True and last="{asked.last}" contradict each other: leave drop_last out')
+    if asked.last == "pad" and asked.plan is None:
+        raise ValueError(
+            'last="pad" fills the last step up and masks what was added, which needs a plan: pass '
+            'plan=stoker.BatchPlan(…), or use last="keep", which only makes the parts of all ranks equal.'
+        )
+
+
+def check_last_of_torchs(asked: Asked) -> None:
+    """Where torch's samplers, or the user's, say which samples come: nobody shares the last step over ranks."""
+    if asked.last == "even" and asked.plan is None:
+        raise ValueError('last="even" says how ranks share the last step: it needs seed=, order= or shard=')
+    if asked.last == "drop" and asked.batch_sampler is not None and asked.plan is None:
+        raise ValueError('last="drop" is for the batch_sampler to say: pass it drop_last=True')
+
+
 def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
     """Policies need somebody who can be stopped, or something that can go on."""
     if workers.sample_timeout_s is not None and workers.processes == 0 and not is_async(dataset):
         raise ValueError(
             "sample_timeout_s needs worker processes, or samples that are awaited: a thread of the training process "
-            f"can't be stopped. Use workers=stoker.Workers(processes=1, lanes={max(1, workers.lanes)}, …)."
+            f"can't be stopped. Use workers=stoker.Workers(processes=1, threads={max(1, workers.lanes)}, …)."
         )
     if policy != OnError() and isinstance(dataset, IterableDataset):
         raise ValueError(
@@ -120,6 +143,6 @@ def check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:
         raise ValueError(f"reseed='sample' seeds generators for each sample in turn, which {kind} does not have")
     if reseed and workers.lanes > 1:
         raise ValueError(
-            f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "
+            f"reseed='sample' seeds the generators that all threads of a process share, so it needs one thread, but "
             f"workers={workers} has {workers.lanes}. Use more processes, or draw from stoker.rng() in the dataset."
         )

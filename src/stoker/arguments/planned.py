@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from stoker.arguments.asked import Asked
+from stoker.arguments.asked import Asked, Last
 from stoker.batches import is_default_collate
 from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle, Spread
 from stoker.order.permutation import Numbers
-from stoker.plan import TAILS, BatchPlan, Tail
+from stoker.plan import BatchPlan, Tail
 from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan, choose_shard
 
-_UNEVEN = {"drop": ("drop",), "keep": ("pad", "even"), "pad": ("pad",)}
-"""What ranks may do with the last, partial step, for each tail."""
+_TAILS: dict[Last, Tail] = {"drop": "drop", "keep": "keep", "even": "keep", "pad": "pad"}
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class Planned:
         if self.tail != "drop" or samples is None or samples >= self.whole.samples_per_step:
             return
         raise ValueError(
-            f'the dataset has {samples} samples, fewer than one step takes: {self.whole}. With tail="drop" there would '
-            f'be no step at all. Use tail="pad" or tail="keep", or a plan of at most {samples} samples.'
+            f'the dataset has {samples} samples, fewer than one step takes: {self.whole}. With last="drop" there would '
+            f'be no step at all. Use last="pad" or last="keep", or a plan of at most {samples} samples.'
         )
 
     def steps_of(self, batches: int) -> int:
@@ -104,11 +103,9 @@ class ReplicaOrder(OrderPlan):
 def read_plan(asked: Asked) -> tuple[Planned, Asked]:
     """The plan as this loader has to follow it, and the arguments that the engine gets instead."""
     plan: Any = asked.plan
-    if plan is None:
-        raise ValueError("tail says what to do with a plan's last step: pass plan=stoker.BatchPlan(…) too")
     if not isinstance(plan, BatchPlan):
         raise TypeError(f"plan should be a stoker.BatchPlan, but got {plan!r} ({type(plan).__name__})")
-    tail = _check_tail(asked)
+    tail = _tail_of(asked)
     planned = Planned(plan, tail, Shard(), is_stream=asked.is_stream)
     remade = _made_from(asked, planned)
     if remade is not None:
@@ -140,20 +137,14 @@ def _made_from(asked: Asked, planned: Planned) -> tuple[Planned, Asked] | None:
     return None
 
 
-def _check_tail(asked: Asked) -> Tail:
-    tail: Any = "drop" if asked.tail is None else asked.tail
-    if tail not in TAILS:
-        raise ValueError(f"tail should be one of {TAILS}, but got {tail!r}")
-    if asked.drop_last and tail != "drop":
-        raise ValueError(f'drop_last=True and tail="{tail}" contradict each other: leave drop_last out')
-    if asked.uneven is not None and asked.uneven not in _UNEVEN[tail]:
-        raise ValueError(f'uneven="{asked.uneven}" and tail="{tail}" contradict each other: leave uneven out')
+def _tail_of(asked: Asked) -> Tail:
+    tail = _TAILS[asked.last or "drop"]
     if asked.policy.action == "drop" and tail != "keep":
         raise ValueError(
             'on_error="drop" makes batches shorter, but every step of a plan has the same number of rows. Use '
-            'on_error="skip", which takes another sample in the place of a bad one, or tail="keep".'
+            'on_error="skip", which takes another sample in the place of a bad one, or last="keep".'
         )
-    return cast(Tail, tail)
+    return tail
 
 
 def _check_batch_size(plan: BatchPlan, asked: Asked) -> None:

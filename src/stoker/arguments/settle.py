@@ -16,6 +16,8 @@ from stoker.arguments.asked import Asked
 from stoker.arguments.checks import (
     check_dataset,
     check_faults,
+    check_last,
+    check_last_of_torchs,
     check_length,
     check_order,
     check_reseed,
@@ -25,9 +27,11 @@ from stoker.arguments.checks import (
 from stoker.arguments.planned import Planned, read_plan
 from stoker.auto.tuned import decided_by
 from stoker.contracts import Workers
-from stoker.order import Order
+from stoker.order import LastStep, Order
 from stoker.sampling.ordered import OrderPlan, choose_order, choose_shard
 
+# A step that is kept is short; ranks are made equal by a few samples that come twice, or with "even" not at all.
+_LAST_STEP: dict[str, LastStep] = {"drop": "drop", "keep": "pad", "even": "even", "pad": "pad"}
 _TORCH = (
     "dataset",
     "batch_size",
@@ -62,7 +66,7 @@ def settle(asked: Asked) -> Settled:
     decided, is_own_choice = _decide(asked)
     workers = decided.workers or Workers()
     _check(decided, workers)
-    planned, engine = read_plan(decided) if decided.plan is not None or decided.tail is not None else (None, decided)
+    planned, engine = read_plan(decided) if decided.plan is not None else (None, decided)
     engine = _without_what_needs_workers(engine, workers, is_own_choice)
     is_theirs = engine.batch_sampler is not None
     engine = _ordered(engine, planned)
@@ -85,17 +89,18 @@ def _check(asked: Asked, workers: Workers) -> None:
     check_dataset(asked.dataset, workers, asked.shuffle)
     check_reseed(asked.reseed, workers, asked.dataset)
     check_faults(asked.policy, workers, asked.dataset)
+    check_last(asked)
 
 
 def _ordered(asked: Asked, planned: Planned | None) -> Asked:
     """An arithmetic order becomes a sampler."""
     if asked.shuffle is False and asked.has_sampler:
         # A trainer made this loader anew, with a sampler of its own choice.
-        return replace(asked, order=None, shard=None, uneven=None)
+        return replace(asked, order=None, shard=None)
     if asked.order is None and asked.shard is None and (asked.seed is None or not asked.is_plain):
-        if asked.uneven is not None:
-            raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
-        return asked
+        check_last_of_torchs(asked)
+        is_said = asked.last == "drop" and asked.plan is None  # of a plan it is known already
+        return replace(asked, drop_last=asked.drop_last or is_said)
     return replace(asked, sampler=_order_plan(asked, planned), shuffle=None, drop_last=False)
 
 
@@ -103,7 +108,7 @@ def _order_plan(asked: Asked, planned: Planned | None) -> OrderPlan:
     check_order(asked)
     order = choose_order(asked.order, bool(asked.shuffle), asked.seed or 0, len(asked.dataset))
     check_length(order, asked.dataset)
-    last = asked.uneven or ("drop" if asked.drop_last else "pad")
+    last = _LAST_STEP[asked.last] if asked.last is not None else "drop" if asked.drop_last else "pad"
     if planned is not None:
         plan = planned.order_plan(order, isinstance(asked.order, Order), last)
     else:

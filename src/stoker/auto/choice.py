@@ -55,7 +55,7 @@ def decide(dataset: Any, context: Any = None) -> Workers:
     method = context if context is None or isinstance(context, str) else context.get_start_method()
     choice = choose(dataset, method or platform_start_method())
     workers = choice.workers
-    log.info("num_workers='auto' chose processes=%d, lanes=%d: %s", workers.processes, workers.lanes, choice.reason)
+    log.info("num_workers='auto' chose processes=%d, threads=%d: %s", workers.processes, workers.threads, choice.reason)
     return workers
 
 
@@ -82,7 +82,7 @@ def _without_measuring(dataset: Any) -> Choice | None:
         return _inline("an iterable dataset is split over workers by its author, not by the loader")
     if is_async(dataset):
         lanes = _MOST_LANES
-        return Choice(Workers(processes=0, lanes=lanes), f"samples are awaited, {lanes} at a time")
+        return Choice(Workers(processes=0, threads=lanes), f"samples are awaited, {lanes} at a time")
     if fetch_for(dataset).arrays is not None:
         return _inline("a batch is gathered from arrays in one operation")
     if not has_own_getitem(dataset) or not hasattr(dataset, "__len__"):
@@ -134,4 +134,4 @@ def _gain(measured: Probe, workers: Workers, shippable: bool) -> str:
 
 
 def _inline(reason: str) -> Choice:
-    return Choice(Workers(processes=0, lanes=1), reason)
+    return Choice(Workers(), reason)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from stoker.auto.probe import Probe
 from stoker.contracts import Workers
 
-INLINE = Workers(processes=0, lanes=1)
+INLINE = Workers()
 
 # Starting a forked worker, until it has loaded something: measured as the first batch's delay (benchmarks/engine.py's
 # machine, torch imported, 2 workers: 50 ms). It is paid one after the other, the training process being who forks.
@@ -75,7 +75,7 @@ def start_s(workers: Workers, core_count: int, start_method: str) -> float:
 def sample_s(measured: Probe, workers: Workers, core_count: int) -> float:
     """From one sample to the next, when all hands are busy."""
     copying_s = measured.sample_bytes / _COPIED_PER_S
-    if workers.processes == 0 and workers.lanes <= 1:
+    if workers.is_inline:
         return measured.seconds + copying_s
     busy_s = measured.seconds * (1 - measured.waiting)
     running = min(core_count, workers.total_lanes)
@@ -101,7 +101,7 @@ def crews(core_count: int, lanes: Iterable[int], in_processes: bool = True, most
     """Every crew of up to a process per core, each with these numbers of lanes, `most_lanes` altogether."""
     for processes in process_counts(core_count) if in_processes else (0,):
         for count in lanes:
-            crew = Workers(processes=processes, lanes=count)
+            crew = Workers.with_lanes(processes, count)
             if crew.total_lanes <= max(most_lanes, processes) and (processes or count > 1):
                 yield crew
 

@@ -1,7 +1,7 @@
 """Settings that `stoker tune` found, kept in a small TOML file that `DataLoader(dataset, tuned="stoker.toml")` reads.
 
     format = 1
-    [loader]     what to pass: batch_size, processes, lanes, start_method, share, prefetch_factor
+    [loader]     what to pass: batch_size, processes, threads, start_method, share, prefetch_factor
     [machine]    where it was found: cores
     [found]      for people: by which command, how fast; nothing reads it
 
@@ -35,7 +35,7 @@ log = logging.getLogger("stoker.tuned")
 
 FORMAT = 1
 _ONE_OF = {"start_method": START_METHODS, "share": SHARES}
-_LEAST = {"batch_size": 1, "processes": 0, "lanes": 1, "prefetch_factor": 1, "cores": 1}
+_LEAST = {"batch_size": 1, "processes": 0, "threads": 0, "prefetch_factor": 1, "cores": 1}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Tuned:
     """What a file says. None: not said, so that the argument or its default holds."""
 
     processes: int
-    lanes: int = 1
+    threads: int = 0
     start_method: str | None = None
     share: str | None = None
     prefetch_factor: int | None = None
@@ -53,7 +53,7 @@ class Tuned:
 
     @property
     def workers(self) -> Workers:
-        return Workers(self.processes, self.lanes, self.start_method, self.share)  # type: ignore[arg-type]
+        return Workers(self.processes, self.threads, self.start_method, self.share or "auto")  # type: ignore[arg-type]
 
     def to_toml(self) -> str:
         """The text of the file."""
@@ -77,7 +77,7 @@ class Tuned:
         partial.replace(path)
 
 
-_LOADER = ("batch_size", "processes", "lanes", "start_method", "share", "prefetch_factor")
+_LOADER = ("batch_size", "processes", "threads", "start_method", "share", "prefetch_factor")
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:

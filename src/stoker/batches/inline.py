@@ -18,7 +18,7 @@ from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Misfit, rebuild
 from stoker.batches.row_writer import RowWriter, Written
 from stoker.batches.rows import read_columns
-from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, Run
+from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, SampleRun
 from stoker.nested import size_of
 from stoker.slots import SlotPool
 
@@ -71,7 +71,7 @@ class InlineBatches:
             samples = self._carefully(plain_keys(keys), position, note, replace)
             if samples is DROPPED:
                 return DROPPED
-        run = Run(iter(()), 0, position, note)
+        run = SampleRun(iter(()), 0, position, note)
         self.samples = len(samples) if type(samples) is list else len(keys)  # `__getitems__` may give anything
         return self.of_item(samples[0], run) if self._style.single else self.of_samples(samples, run)
 
@@ -104,11 +104,11 @@ class InlineBatches:
             self.retries += careful.retries
             CURRENT_RUN.reset(token)
 
-    def of_item(self, item: Any, run: Run) -> Any:
+    def of_item(self, item: Any, run: SampleRun) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""
         return self._collate(item, run)
 
-    def of_samples(self, samples: Any, run: Run) -> Any:
+    def of_samples(self, samples: Any, run: SampleRun) -> Any:
         """The batch of these samples."""
         if self._style.as_rows and type(samples) is list and samples:
             try:
@@ -117,7 +117,7 @@ class InlineBatches:
                 pass
         return self._collate(samples, run)
 
-    def _collate(self, samples: Any, run: Run) -> Any:
+    def _collate(self, samples: Any, run: SampleRun) -> Any:
         batch = collate_run(self._style, samples, run, self._randomness)
         self.size_bytes = size_of(batch)
         return batch

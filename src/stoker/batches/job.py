@@ -39,7 +39,7 @@ from stoker.contracts import (
     OnError,
     Randomness,
     Report,
-    Run,
+    SampleRun,
     Ticket,
 )
 from stoker.errors import RemoteError
@@ -195,7 +195,7 @@ class MapJob:
         return self._pack(ticket, slot, self._collate(ticket, samples))
 
     def _collate(self, ticket: Ticket, samples: Any) -> Any:
-        run = Run(iter(()), 0, ticket.position, self._box.note)
+        run = SampleRun(iter(()), 0, ticket.position, self._box.note)
         return collate_run(self.style, samples, run, self.randomness)
 
     def _odd(self, ticket: Ticket, slot: MapSlot, samples: Any) -> Report:
@@ -227,7 +227,7 @@ class MapJob:
         return report
 
     async def _await(self, key: Any, position: int, careful: Careful) -> Any:
-        CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
+        CURRENT_RUN.set(SampleRun(iter(()), 1, position, self._box.note))  # of this coroutine's own context
         return await careful.load_async(self._await_once, key)
 
     async def _await_once(self, key: Any) -> Any:
@@ -307,13 +307,13 @@ def _has_gaps(keys: Any) -> bool:
     return isinstance(keys, list) and any(key is Gap.GAP for key in keys)
 
 
-def run_of(keys: Any, position: int, note: EpochNote) -> Run:
+def run_of(keys: Any, position: int, note: EpochNote) -> SampleRun:
     """A run whose samples know where they stand."""
     plain = plain_keys(keys)
-    return Run(iter(plain), len(plain), position, note)
+    return SampleRun(iter(plain), len(plain), position, note)
 
 
-def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]:
+def load_run(fetch: Fetch, run: SampleRun, randomness: Randomness | None) -> list[Any]:
     """Load the samples of a run, which is the current one meanwhile."""
     token = CURRENT_RUN.set(run)
     try:
@@ -322,7 +322,7 @@ def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]
         CURRENT_RUN.reset(token)
 
 
-def collate_run(style: Style, samples: Any, run: Run, randomness: Randomness | None) -> Any:
+def collate_run(style: Style, samples: Any, run: SampleRun, randomness: Randomness | None) -> Any:
     """Collate a whole batch; what that draws is keyed by the batch's first position."""
     collate = style.collate or collate_plainly
     token = CURRENT_RUN.set(run)

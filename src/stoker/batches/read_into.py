@@ -17,7 +17,7 @@ from stoker.contracts import NO_ROW, Bytes, Gap
 
 
 @dataclass
-class Reader:
+class RowReader:
     """Calls a dataset's `read_into` for the rows of a run; its layout has nothing loose, which has no row to fill."""
 
     dataset: Any

@@ -18,9 +18,9 @@ from typing import Any
 from stoker.batches.collate import leaf_of
 from stoker.batches.gather import gather_layout, gather_rows, plain_indices
 from stoker.batches.layout import Column, Layout, Misfit, learn
-from stoker.batches.read_into import Reader
+from stoker.batches.read_into import RowReader
 from stoker.batches.rows import write_rows
-from stoker.contracts import CURRENT_RUN, Bytes, Fetch, MapSlot, Run
+from stoker.contracts import CURRENT_RUN, Bytes, Fetch, MapSlot, SampleRun
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class RowWriter:
     def __init__(self, fetch: Fetch, in_process: bool) -> None:
         self.layout: Layout | None = None
         self._fetch, self._in_process = fetch, in_process
-        self._reader = Reader(fetch.dataset) if hasattr(fetch.dataset, "read_into") else None
+        self._reader = RowReader(fetch.dataset) if hasattr(fetch.dataset, "read_into") else None
 
     @property
     def gathers(self) -> bool:
@@ -64,7 +64,7 @@ class RowWriter:
         return self.layout
 
     def read(
-        self, run: Run, memory_of: MapSlot, start: int, rows: int, mark: Callable[[int], None] | None = None
+        self, run: SampleRun, memory_of: MapSlot, start: int, rows: int, mark: Callable[[int], None] | None = None
     ) -> Written:
         """Let the dataset fill the rows of a run, which is the current one meanwhile."""
         layout, reader = self.layout, self._reader

@@ -30,7 +30,7 @@ _ALWAYS = ("collate_fn", "pin_memory", "pin_memory_device", "worker_init_fn", "g
 _WITH_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 _KEYS = (
     *("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"),
-    *("order", "shard", "uneven", "plan", "tail"),
+    *("order", "shard", "last", "plan"),
 )
 
 

@@ -60,7 +60,7 @@ class Setting:
         yield "loader", self.loader
         if self.workers is not None:
             yield "workers", "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        yield "lanes", "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
+        yield "lanes", "1 thread" if self.lanes == 1 else f"{self.lanes} threads"
         if self.batch_size is not None:
             yield "batch_size", f"batch {self.batch_size}"
         yield "prefetch", "prefetch default" if self.prefetch is None else f"prefetch {self.prefetch}"
@@ -106,9 +106,9 @@ class Sweep:
             found.update(dict.fromkeys(self._given(dataset) if dataset in given else self._product(dataset)))
         if not found:
             raise ValueError(
-                f"nothing to measure: of loaders {_list(self.loaders)}, workers {_list(self.workers)} and lanes "
-                f"{_list(self.lanes)} no combination exists. torch's loader knows neither lanes above 1 nor "
-                "workers 'auto'; add --loaders stoker, --lanes 1 or a number of workers."
+                f"nothing to measure: of loaders {_list(self.loaders)}, workers {_list(self.workers)} and threads "
+                f"{_list(self.lanes)} no combination exists. torch's loader knows neither threads above 1 nor "
+                "workers 'auto'; add --loaders stoker, --threads 1 or a number of workers."
             )
         return list(found)
 

@@ -172,8 +172,10 @@ def _make(setting: Setting, dataset: Any, options: dict[str, Any]) -> Iterable[A
     from stoker import DataLoader, Workers
 
     if setting.lanes > 1 or setting.start_method is not None or setting.share is not None:
-        how: Any = {"start_method": setting.start_method, "share": setting.share}
-        return DataLoader(dataset, workers=Workers(int(setting.workers or 0), setting.lanes, **how), **options)
+        how: Any = {"start_method": setting.start_method, "share": setting.share or "auto"}
+        return DataLoader(
+            dataset, workers=Workers.with_lanes(int(setting.workers or 0), setting.lanes, **how), **options
+        )
     workers: Any = setting.workers
     return DataLoader(dataset, num_workers=workers, **options)
 

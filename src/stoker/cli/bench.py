@@ -39,7 +39,7 @@ def bench(
     ],
     batch_sizes: Annotated[str, typer.Option(help="Samples a batch, separated by commas.")] = "32",
     workers: Annotated[str, typer.Option(help="Worker processes; 'auto' lets Stoker choose.")] = "0,1,2,4",
-    lanes: Annotated[str, typer.Option(help="Threads in each worker (Stoker only).")] = "1",
+    threads: Annotated[str, typer.Option(help="Threads in each worker (Stoker only).")] = "1",
     prefetch: Annotated[str, typer.Option(help="prefetch_factor; 'default' is the loader's own.")] = "default",
     pin_memory: Annotated[str, typer.Option(help="'no', 'yes', or 'no,yes'.")] = "no",
     sleep: Annotated[str, typer.Option(help="Seconds a step of the pretended model takes, or 'none'.")] = "none",
@@ -54,10 +54,10 @@ def bench(
     cache: Annotated[Path | None, typer.Option(help="Where built-in datasets are kept.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a trial is given up.")] = 600.0,
 ) -> None:
-    """Measure loading over batch sizes, workers, lanes, models and loaders; save every trial."""
+    """Measure loading over batch sizes, workers, threads, models and loaders; save every trial."""
     from stoker.bench.plan import Plan
 
-    sweep = checked(_COMMAND, _sweep, targets, batch_sizes, workers, lanes, prefetch, pin_memory, sleep, loaders)
+    sweep = checked(_COMMAND, _sweep, targets, batch_sizes, workers, threads, prefetch, pin_memory, sleep, loaders)
     checked(_COMMAND, sweep.scaled, scale)
     plan = Plan(sweep, repeats, batches or None, warmup, shuffle, scale, timeline)
     _measure(plan, run or Path("runs") / _slug(targets), cache, timeout)
@@ -157,7 +157,7 @@ def _sweep(
     targets: list[str],
     batch_sizes: str,
     workers: str,
-    lanes: str,
+    threads: str,
     prefetch: str,
     pin_memory: str,
     sleep: str,
@@ -170,7 +170,7 @@ def _sweep(
         loaders=listed("--loaders", loaders, {name: name for name in LOADERS}),
         batch_sizes=listed("--batch-sizes", batch_sizes, {}, int, 1),
         workers=listed("--workers", workers, {AUTO: AUTO}, int, 0),
-        lanes=listed("--lanes", lanes, {}, int, 1),
+        lanes=listed("--threads", threads, {}, int, 1),
         prefetch=listed("--prefetch", prefetch, {"default": None}, int, 1),
         pin_memory=listed("--pin-memory", pin_memory, {"no": False, "yes": True}),
         sleeps_s=listed("--sleep", sleep, {"none": 0.0}, float, 0),

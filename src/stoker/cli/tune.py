@@ -53,8 +53,8 @@ def tune(
         str, typer.Option(help="Memory that all processes together may take, as in 2e9, 800MB or 4GiB.")
     ] = "",
     workers: Annotated[str, typer.Option(help="Numbers of processes to try; chosen by cores if not given.")] = "",
-    lanes: Annotated[
-        str, typer.Option(help="Numbers of lanes to try; 1 for a dataset that two threads may not use at once.")
+    threads: Annotated[
+        str, typer.Option(help="Numbers of threads to try; 1 for a dataset that two threads may not use at once.")
     ] = "",
     prefetch: Annotated[str, typer.Option(help="Values of prefetch_factor to try.")] = "",
     start_methods: Annotated[str, typer.Option(help="fork, forkserver, spawn; the platform's if not given.")] = "",
@@ -63,8 +63,8 @@ def tune(
     run: Annotated[Path | None, typer.Option(help="Also save every trial there, for `stoker report`.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where built-in datasets are kept.")] = None,
 ) -> None:
-    """Search workers, lanes, prefetch and batch size for the best settings; print the call, write stoker.toml."""
-    tries = workers, lanes, prefetch, start_methods
+    """Search workers, threads, prefetch and batch size for the best settings; print the call, write stoker.toml."""
+    tries = workers, threads, prefetch, start_methods
     aim = checked(_COMMAND, _aim, goal, batch_sizes, step_ms, budget_s, max_bytes, tries, shuffle)
     console = output()
     found = checked(_COMMAND, find_targets, [target], None, cache, console)[target]
@@ -89,7 +89,7 @@ def _aim(
     from stoker.contracts import START_METHODS
     from stoker.tuning import Aim
 
-    processes, lanes, prefetch, start_methods = tries
+    processes, threads, prefetch, start_methods = tries
     methods = {name: name for name in START_METHODS}
     return Aim(
         goal=goal,  # type: ignore[arg-type]  # checked there
@@ -98,7 +98,7 @@ def _aim(
         budget_s=budget_s,
         max_bytes=_bytes(max_bytes) if max_bytes else None,
         processes=_numbers("--workers", processes, 0),
-        lanes=_numbers("--lanes", lanes, 1),
+        threads=_numbers("--threads", threads, 1),
         prefetch=_numbers("--prefetch", prefetch, 1),
         start_methods=listed("--start-methods", start_methods, methods) if start_methods else (),
         shuffle=shuffle,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stoker.device.copies import copies_for
-from stoker.device.lookahead import DevicePass, Handed, Reader
+from stoker.device.lookahead import AheadReader, DevicePass, LatestState
 from stoker.whole_numbers import check_whole
 
 DEPTH = 2
@@ -37,7 +37,7 @@ class Lookahead:
 
         self.depth = check_whole("depth", depth, 0, "batches")
         self.device = torch.device(device)
-        self._handed: Handed | None = None
+        self._handed: LatestState | None = None
         self._latest: weakref.ref[DevicePass] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,8 +49,8 @@ class Lookahead:
         """A pass over what `make` gives; the loader's persistent workers serve one pass at a time."""
         if keeps_workers:
             self._end_latest()
-        reader = Reader(make(), copies_for(self.device), state)
-        self._handed = Handed()
+        reader = AheadReader(make(), copies_for(self.device), state)
+        self._handed = LatestState()
         begun: DevicePass = _pass_kind()(reader, self.depth, self._handed)
         self._latest = weakref.ref(begun)
         return begun

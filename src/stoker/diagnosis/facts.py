@@ -96,7 +96,7 @@ class GivenLoader:
         """How many batches may arrive at once: one a worker, or, where lanes share rows, all that are under way."""
         if self.lanes <= 1:
             return max(1, self.processes)
-        return window_for(Workers(self.processes, self.lanes), self.prefetch or 2, self.batch_size or 1).most
+        return window_for(Workers.with_lanes(self.processes, self.lanes), self.prefetch or 2, self.batch_size or 1).most
 
 
 @dataclass(frozen=True)

@@ -204,5 +204,5 @@ def _processes(found: TriedChange, given: GivenLoader) -> int:
         return given.processes
     workers = found.change.arguments.get("workers")
     if isinstance(workers, Workers):
-        return workers.processes if workers.lanes == given.lanes and workers.share is None else given.processes
+        return workers.processes if workers.lanes == given.lanes and workers.share == "auto" else given.processes
     return int(found.change.arguments.get("num_workers", given.processes))

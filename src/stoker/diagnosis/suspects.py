@@ -54,11 +54,11 @@ def _storage(facts: Facts) -> Iterator[Change]:
     given = facts.given
     for lanes in _LANES:
         if lanes > given.lanes:
-            yield _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=lanes))
+            yield _stoker(given, Workers(processes=max(1, _fitting(given)), threads=lanes))
     if given.processes < min(_MANY_WORKERS, given.cores):
         yield _with(given, min(_MANY_WORKERS, given.cores))
     if given.processes == 0:
-        yield _stoker(given, Workers(processes=0, lanes=_LANES[0]))
+        yield _stoker(given, Workers(processes=0, threads=_LANES[0]))
         yield _with(given, 1)
     yield from _move(given)
 
@@ -87,7 +87,7 @@ def _too_few(facts: Facts) -> Iterator[Change]:
         yield _stoker(given, Workers(processes=_all_cores(given)))
         yield Change({"num_workers": 1}, STOKER)
     if parts is not None and parts.leading == "waiting":
-        yield _stoker(given, Workers(processes=1, lanes=_LANES[0]))
+        yield _stoker(given, Workers(processes=1, threads=_LANES[0]))
 
 
 def _too_many(facts: Facts) -> Iterator[Change]:
@@ -107,7 +107,7 @@ def _stragglers(facts: Facts) -> Iterator[Change]:
     yield from _rows(given)
     parts = parts_of(facts)
     if parts is not None and parts.leading == "waiting":
-        lanes = _stoker(given, Workers(processes=max(1, _fitting(given)), lanes=_LANES[0]))
+        lanes = _stoker(given, Workers(processes=max(1, _fitting(given)), threads=_LANES[0]))
         # Many hands help only as far as batches may be under way behind the one that is held up.
         yield dataclasses.replace(lanes, arguments={**lanes.arguments, "prefetch_factor": _FAR_AHEAD})
         yield lanes
@@ -200,7 +200,7 @@ def _rows(given: GivenLoader) -> Iterator[Change]:
     if given.dataset in ("map", "awaited") and not given.own_collate and not given.shares_rows:
         processes = max(1, _fitting(given))
         lanes = -(-max(1, given.processes) * given.lanes // processes)  # as many hands as there were
-        yield _stoker(given, Workers(processes=processes, lanes=lanes, share="rows"))
+        yield _stoker(given, Workers(processes=processes, threads=lanes, share="rows"))
 
 
 def _fitting(given: GivenLoader) -> int:
@@ -223,7 +223,7 @@ def _enough(facts: Facts) -> int:
 def _with(given: GivenLoader, processes: int) -> Change:
     """Another number of processes, and the same lanes."""
     if given.lanes > 1:
-        return Change({"workers": Workers(processes=processes, lanes=given.lanes)})
+        return Change({"workers": Workers(processes=processes, threads=given.lanes)})
     return Change({"num_workers": processes})
 
 
@@ -236,5 +236,6 @@ def applied(change: Change, own: Any) -> Change:
     wanted = change.arguments.get("workers")
     if not isinstance(wanted, Workers) or not isinstance(own, Workers):
         return change
-    kept = dataclasses.replace(own, processes=wanted.processes, lanes=wanted.lanes, share=wanted.share or own.share)
+    share = own.share if wanted.share == "auto" else wanted.share
+    kept = dataclasses.replace(own, processes=wanted.processes, threads=wanted.threads, share=share)
     return dataclasses.replace(change, arguments={**change.arguments, "workers": kept})

@@ -16,7 +16,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
-from stoker.arguments.asked import Asked, GivesWay
+from stoker.arguments.asked import Asked, GivesWay, Last
 from stoker.arguments.planned import Planned
 from stoker.arguments.settle import settle
 from stoker.batches import has_state
@@ -34,7 +34,7 @@ from stoker.passes.course import Course
 from stoker.passes.crewed import CrewedPass
 from stoker.passes.inline import InlinePass
 from stoker.passes.setup import Setup
-from stoker.plan import BatchPlan, Tail
+from stoker.plan import BatchPlan
 from stoker.resume.data import Data
 from stoker.sampling.epochs import listen, tell
 from stoker.sampling.ordered import OrderPlan
@@ -50,15 +50,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     The arguments are torch's. Beside them:
 
     num_workers  also "auto": measures a few samples, picks inline, threads or processes, and logs what and why
-    workers      `stoker.Workers(processes=…, lanes=…, …)` instead of `num_workers`
+    workers      `stoker.Workers(processes=…, threads=…, …)` instead of `num_workers`
     seed, order  arithmetic order: `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's
                  order is then a pure function of the seed and the epoch, and any place in it is found at once
     shard        (rank, world); by default torch.distributed's, or torchrun's environment, where order is arithmetic
-    uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
+    last         what becomes of the epoch's last, partial step: "drop" leaves it out, "keep" keeps it short (ranks get
+                 equal parts, a few samples coming twice), "even" too (a few are left out instead), "pad" fills a plan's
+                 step up and masks what was added. By default "keep", or what drop_last says; with a plan "drop"
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
-    plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
-                 last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
+    plan         a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`
     device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
     tuned        a file that `stoker tune` wrote: batch_size, workers and prefetch_factor are what it says
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
@@ -71,7 +72,6 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     snapshot_every_n_steps: int
     on_error: OnError | Literal["raise", "skip", "drop", "retry"]
     plan: BatchPlan | None
-    tail: Tail | None
     device: torch.device | str | int | None
     tuned: str | os.PathLike[str] | None
 
@@ -99,12 +99,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         seed: int | None = None,
         order: Order | Literal["sequential", "shuffle"] | None = None,
         shard: tuple[int, int] | None = None,
-        uneven: Literal["pad", "even", "drop"] | None = None,
+        last: Last | None = None,
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
         plan: BatchPlan | None = None,
-        tail: Tail | None = None,
         device: torch.device | str | int | None = None,
         tuned: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -163,7 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._chosen.are_threads and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
-                "Use worker processes, or lanes=1."
+                "Use worker processes, or a single thread."
             )
         return self._course.state(self.generator, keeps_workers=self._iterator is not None)
 
@@ -214,9 +213,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return self._asked.shard
 
     @GivesWay
-    def uneven(self) -> Literal["pad", "even", "drop"] | None:
-        """What ranks were asked to do with the last, partial step."""
-        return self._asked.uneven
+    def last(self) -> Last | None:
+        """What was asked to become of the epoch's last, partial step."""
+        return self._asked.last
 
     @GivesWay
     def use_stateful_dataloader(self) -> bool:

@@ -133,13 +133,13 @@ class Assembly:
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
-        return self.workers.lanes > 1 or awaited_only
+        return self.workers.are_threads or awaited_only
 
     def _share(self) -> str:
         whole = self.is_iterable or not self._setup.batched or not is_default_collate(self._setup.collate_fn)
         if whole:
             return "batches"
-        if self.workers.share is not None:
+        if self.workers.share != "auto":
             return self.workers.share
         if self.workers.processes and (self._setup.worker_init_fn is not None or has_state(self.dataset)):
             return "batches"

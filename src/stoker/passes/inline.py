@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from stoker.batches import DROPPED, InlineBatches, has_state, restore
-from stoker.contracts import Run
+from stoker.contracts import SampleRun
 from stoker.errors import TooManyFailures
 from stoker.passes.batch_pass import BatchPass
 from stoker.sampling.reserves import Starved
@@ -89,7 +89,7 @@ class InlinePass(BatchPass):
             self._steps.told(self._cursor.place.batches + len(self._behind), len(samples), None)
         self._behind.append(functools.partial(self._cursor.moved_on, 0, None))
         self._maker.samples = len(samples)
-        run = Run(iter(()), 0, 0, self._epoch_note)
+        run = SampleRun(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:
             return self._maker.of_item(samples[0], run)
         return self._maker.of_samples(samples, run)

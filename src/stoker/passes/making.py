@@ -18,7 +18,7 @@ import numpy as np
 
 from stoker.batches import Payload
 from stoker.contracts import Answer, Ask, Filled, Gap, Report
-from stoker.resume.cursor import Handed
+from stoker.resume.cursor import HandedBatch
 from stoker.sampling.streams import Draw
 
 
@@ -156,7 +156,9 @@ class Making:
         """What lies in the slot, for whoever makes the batch of it."""
         return Filled(self.slot, self.rows, self.layout, self.size_bytes, self.payloads, self.dropped)
 
-    def handed(self) -> Handed:
+    def handed(self) -> HandedBatch:
         """What the place in the data is moved on by."""
         is_keyed = self.draw.keys is not None
-        return Handed(self.batch, self.draw.end, self.draw.state, self.rows, is_keyed, self.worker, self.worker_state)
+        return HandedBatch(
+            self.batch, self.draw.end, self.draw.state, self.rows, is_keyed, self.worker, self.worker_state
+        )

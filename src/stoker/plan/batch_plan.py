@@ -113,12 +113,12 @@ class BatchPlan:
         """What a process loads that is a single replica, as a rank of DistributedDataParallel is."""
         return dataclasses.replace(self, replicas=1, input_group_size=1, hosts=self.hosts * self.groups)
 
-    def steps_per_epoch(self, length: int, tail: Tail = "drop") -> int:
+    def steps_per_epoch(self, length: int, last: Tail = "drop") -> int:
         """How many steps a dataset of this length makes."""
-        if tail not in TAILS:
-            raise ValueError(f"tail should be one of {TAILS}, but got {tail!r}")
+        if last not in TAILS:
+            raise ValueError(f"last should be one of {TAILS}, but got {last!r}")
         full, left = divmod(check_whole("length", length, least=0), self.samples_per_step)
-        return full + (left > 0 and tail != "drop")
+        return full + (left > 0 and last != "drop")
 
     def group_of(self, replica: int) -> int:
         """Which group a replica reads: itself, unless replicas read in groups."""

@@ -95,7 +95,7 @@ class AsynchronousDataAccessor:
 
     def __len__(self) -> int:
         """Steps of a pass."""
-        is_own = isinstance(self._source, StepLoader) and self._source._request.rebatches
+        is_own = isinstance(self._source, StepLoader) and self._source.request.rebatches
         return len(self._source) if self.rebatched_size is None or is_own else len(self._prefetch)
 
     def __iter__(self) -> Pass:
@@ -180,12 +180,12 @@ def _request_of(dataset: Any) -> Request | None:
     """What a poptorch loader was asked for; None for any other iterable."""
     if not isinstance(dataset, StepLoader):
         return None
-    if getattr(dataset, "_accessor", None) is not None:
+    if dataset.loads_ahead:
         raise Error(
-            f"this loader is in mode {dataset._request.mode.name} and loads ahead already: iterate over the loader "
+            f"this loader is in mode {dataset.request.mode.name} and loads ahead already: iterate over the loader "
             "itself, or make it with mode=poptorch.DataLoaderMode.Sync"
         )
-    return dataset._request
+    return dataset.request
 
 
 def _own_loader(request: Request, like: TorchLoader[Any], start_method: StartMethod | None) -> StepLoader:

@@ -64,7 +64,7 @@ class DataLoader(StepLoader):
             {"num_workers": num_workers, **kwargs},
         )
         request.check()
-        options._freeze()
+        options.freeze()
         super().__init__(request, persistent_workers=_keeps_workers(persistent_workers, num_workers))
         if request.mode is not DataLoaderMode.Sync:
             self._accessor = _buffered(self, async_options or {})
@@ -72,12 +72,17 @@ class DataLoader(StepLoader):
     @property
     def combinedBatchSize(self) -> int | None:
         """Samples of one step; None where samples are not batched."""
-        return self._request.combined
+        return self.request.combined
 
     @property
     def options(self) -> Options:
         """The options that were given, now frozen."""
-        return self._request.options
+        return self.request.options
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether the mode is an asynchronous one."""
+        return self._accessor is not None
 
     def terminate(self) -> None:
         """Stop loading ahead in an asynchronous mode; in Sync there is nothing to stop."""
@@ -122,7 +127,7 @@ class DataLoader(StepLoader):
 
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
-        left = self._course.begin_again_if_left() if self._request.repeats_epochs else None
+        left = self._course.begin_again_if_left() if self.request.repeats_epochs else None
         if left is not None:
             log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", left)
 
@@ -137,7 +142,7 @@ def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAc
         raise Misuse(
             "rebatched_size in async_options is for the loader to set: use mode=poptorch.DataLoaderMode.AsyncRebatched"
         )
-    request = loader._request
+    request = loader.request
     return AsynchronousDataAccessor(loader, **options, rebatched_size=request.combined if request.rebatches else None)
 
 

@@ -58,7 +58,8 @@ class Settings:
         """All options by name."""
         return dict(self._values)
 
-    def _freeze(self) -> None:
+    def freeze(self) -> None:
+        """Refuse changes from now on: somebody uses these options."""
         for part in (self, *self._parts()):
             part.__dict__["_is_frozen"] = True
 

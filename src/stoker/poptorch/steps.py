@@ -24,17 +24,22 @@ class StepLoader(Engine[Any]):
     """A loader whose batches are steps, or what steps are cut from where `request.rebatches`."""
 
     def __init__(self, request: Request, **workers: Any) -> None:
-        self._request = request
+        self.request = request
         super().__init__(**{**_engine_arguments(request), **workers})
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether it fills a buffer of its own."""
+        return False
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         batches: Iterator[Any] = super().__iter__()
-        if not _joins_after(self._request):
+        if not _joins_after(self.request):
             return batches
-        return joined(batches, self._request.micro_batches, self._request.drop_last)
+        return joined(batches, self.request.micro_batches, self.request.drop_last)
 
     def __len__(self) -> int:
-        request = self._request
+        request = self.request
         if request.batch_sampler is not None:
             return len(Grouped(request.batch_sampler, request.micro_batches, request.drop_last))
         if request.rebatches and request.combined is not None:

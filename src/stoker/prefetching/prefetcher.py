@@ -29,7 +29,7 @@ from stoker.prefetching.crew_of_one import interrupted, was_closed
 from stoker.prefetching.lap import Place, at_the_beginning
 from stoker.prefetching.options import By, PrefetchOptions, StartMethod
 from stoker.prefetching.ring import Ring
-from stoker.prefetching.stats import PrefetchStats, Tally
+from stoker.prefetching.stats import PrefetchStats, PrefetchTally
 from stoker.prefetching.walking import check_rows, length_of, walkable
 
 _VERSION = 1
@@ -107,7 +107,7 @@ class Prefetcher:
         check_rows(source, options.batch_size)
         self.source = source
         self._walkable = walkable(source)
-        self._tally = Tally()
+        self._tally = PrefetchTally()
         self._place: Place | None = None  # loaded, for the next pass
         self._is_closed = False
         self._ring: Ring | None = None  # what the next pass goes on with

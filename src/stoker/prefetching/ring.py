@@ -28,7 +28,7 @@ from stoker.prefetching.crew_of_one import interrupt, interrupted, obituary, sta
 from stoker.prefetching.filling import Mark, SourceJob
 from stoker.prefetching.lap import Place
 from stoker.prefetching.options import PrefetchOptions
-from stoker.prefetching.stats import Tally
+from stoker.prefetching.stats import PrefetchTally
 from stoker.slots import PrivateArena, SlotPool
 from stoker.workers.processes import arena_for
 
@@ -37,7 +37,7 @@ class Ring:
     """One filler and the batches it has made ahead, for one pass at a time."""
 
     def __init__(
-        self, source: Any, options: PrefetchOptions, place: Place | None, tally: Tally, ahead: int | None = None
+        self, source: Any, options: PrefetchOptions, place: Place | None, tally: PrefetchTally, ahead: int | None = None
     ) -> None:
         self._options, self._tally = options, tally
         self._pool = SlotPool(arena_for(processes=1, lanes=1) if options.by == "process" else PrivateArena())

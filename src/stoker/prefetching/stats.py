@@ -38,7 +38,7 @@ class PrefetchStats:
 
 
 @dataclass
-class Tally:
+class PrefetchTally:
     """Counts as a prefetcher goes along; one for all its rings."""
 
     steps: int = 0

@@ -29,7 +29,7 @@ _SETTING = {
     "loader": "loader",
     "batch_size": "batch",
     "workers": "workers",
-    "lanes": "lanes",
+    "lanes": "threads",
     "prefetch": "prefetch",
     "pin_memory": "pinned",
 }

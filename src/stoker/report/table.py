@@ -20,7 +20,7 @@ _SETTING_COLUMNS = (
     ("loader", "loader"),
     ("batch_size", "batch"),
     ("workers", "workers"),
-    ("lanes", "lanes"),
+    ("lanes", "threads"),
     ("prefetch", "prefetch"),
     ("start_method", "start"),
     ("share", "sharing"),

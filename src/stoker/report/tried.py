@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SETTING_COLUMNS = (
     ("batch_size", "batch"),
     ("workers", "processes"),
-    ("lanes", "lanes"),
+    ("lanes", "threads"),
     ("prefetch", "prefetch"),
     ("start_method", "start"),
     ("share", "sharing"),

@@ -17,7 +17,7 @@ from stoker.sampling.streams import KeyStream
 
 
 @dataclass(frozen=True)
-class Handed:
+class HandedBatch:
     """What is known of a batch that leaves a crew's queue."""
 
     batch: int  # its number in the epoch
@@ -50,7 +50,7 @@ class Cursor:
         self._full_rows = full_rows
         self._before_last: dict[int, Any] = {}  # where workers stood before such a batch
 
-    def handed_over(self, handed: Handed) -> None:
+    def handed_over(self, handed: HandedBatch) -> None:
         """A batch was given to the training loop."""
         if handed.worker is not None and handed.worker_state is not None:
             if not handed.is_keyed and handed.rows < self._full_rows:
@@ -72,7 +72,7 @@ class Cursor:
             del self._ahead[self.place.batches]
             self.moved_on(*behind)
 
-    def passed_over(self, handed: Handed) -> None:
+    def passed_over(self, handed: HandedBatch) -> None:
         """It is the turn of a worker whose iterable has ended: all its batches are behind."""
         if handed.worker is not None and handed.worker_state is not None:
             self._states[handed.worker] = handed.worker_state

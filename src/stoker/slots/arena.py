@@ -84,7 +84,7 @@ def survey(control_bytes: int, outboxes: int, limit: int | None = None) -> Groun
         raise SlotMemoryError(
             f"files may have {allowed:,} bytes at most here (ulimit -f), and shared memory for batches counts as one. "
             f"Allow at least {max(LEAST_STRIDE, ground.head_bytes):,} bytes and a whole batch, or load with threads: "
-            "workers=stoker.Workers(processes=0, lanes=4).",
+            "workers=stoker.Workers(processes=0, threads=4).",
             size_bytes=max(LEAST_STRIDE, ground.head_bytes),
         )
     return ground

@@ -75,7 +75,7 @@ def _add(sum_so_far: Any, value: Any) -> Any:
     if sum_so_far.shape != value.shape:
         raise ValueError(
             f'returns="sum" adds the outputs of micro-batches, but these have the shapes {tuple(sum_so_far.shape)} and '
-            f'{tuple(value.shape)}: the last step is short. Use tail="drop", or returns="all".'
+            f'{tuple(value.shape)}: the last step is short. Use last="drop", or returns="all".'
         )
     return sum_so_far + value
 

@@ -22,7 +22,7 @@ class Aim:
     steps_s      what the model takes for a step, one for each batch size; a single one belongs to the first batch size
                  and grows with it; empty: no model, loading alone is measured
     max_bytes    peak memory of all processes together (proportional set size), as `stoker bench` shows it
-    processes, lanes, prefetch, start_methods   what to try; empty: what this machine and this dataset suggest
+    processes, threads, prefetch, start_methods   what to try; empty: what this machine and this dataset suggest
     """
 
     goal: Goal = "throughput"
@@ -31,7 +31,7 @@ class Aim:
     budget_s: float = 60.0
     max_bytes: int | None = None
     processes: tuple[int, ...] = ()
-    lanes: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
     prefetch: tuple[int, ...] = ()
     start_methods: tuple[str, ...] = ()
     shuffle: bool = True
@@ -41,7 +41,7 @@ class Aim:
             raise TuneError(f"goal should be one of {', '.join(GOALS)}, but is {self.goal!r}")
         if not self.budget_s > 0:
             raise TuneError(f"budget_s should be above 0, but is {self.budget_s:g}")
-        for name, least in (("batch_sizes", 1), ("processes", 0), ("lanes", 1), ("prefetch", 1)):
+        for name, least in (("batch_sizes", 1), ("processes", 0), ("threads", 1), ("prefetch", 1)):
             if any(value < least for value in getattr(self, name)):
                 raise TuneError(f"{name} should be whole numbers from {least}, but are {getattr(self, name)}")
         if len(self.steps_s) > 1 and len(self.steps_s) != len(self.batch_sizes):

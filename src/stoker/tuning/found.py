@@ -72,7 +72,7 @@ class Tuning:
         }
         return Tuned(
             processes=int(setting.workers or 0),
-            lanes=setting.lanes,
+            threads=setting.lanes if setting.lanes > 1 else 0,
             start_method=setting.start_method,
             prefetch_factor=setting.prefetch,
             batch_size=setting.batch_size,
@@ -93,7 +93,7 @@ def call_of(setting: Setting) -> str:
         arguments.append(f"batch_size={setting.batch_size}")
     if setting.workers or setting.lanes > 1:
         crew = [f"processes={setting.workers}"]
-        crew += [f"lanes={setting.lanes}"] if setting.lanes > 1 else []
+        crew += [f"threads={setting.lanes}"] if setting.lanes > 1 else []
         crew += [f'start_method="{setting.start_method}"'] if setting.start_method is not None else []
         crew += [f'share="{setting.share}"'] if setting.share is not None else []
         arguments.append(f"workers=stoker.Workers({', '.join(crew)})")

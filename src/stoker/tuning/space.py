@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from stoker.auto.forecast import Forecast, process_counts, ranked
 from stoker.bench.settings import STOKER, Setting
@@ -141,7 +142,8 @@ class Foreseen:
 
 def workers_of(setting: Setting) -> Workers:
     """Who loads with this setting."""
-    return Workers(int(setting.workers or 0), setting.lanes, setting.start_method, setting.share)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"start_method": setting.start_method, "share": setting.share or "auto"}
+    return Workers.with_lanes(int(setting.workers or 0), setting.lanes, **how)
 
 
 def _plain_beginning(space: Space) -> list[Setting]:

@@ -77,7 +77,7 @@ def space_of(target: Target, aim: Aim, dataset: Any) -> Space:
     return Space(
         target.name,
         tuple(sorted(aim.processes)) or usual.processes,
-        tuple(sorted(aim.lanes)) or usual.lanes,
+        tuple(sorted(aim.threads)) or usual.lanes,
         aim.prefetch or usual.prefetch,
         aim.start_methods or usual.start_methods,
         sizes,

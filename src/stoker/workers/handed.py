@@ -21,7 +21,7 @@ class Given:
     worker: int
 
 
-class Handed:
+class HandedOut:
     """What a crew waits for."""
 
     def __init__(self, code: TicketCode, sender: Sender) -> None:

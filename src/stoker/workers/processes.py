@@ -24,7 +24,7 @@ from stoker.contracts import Answer, Ask, EpochNote, Job, Report, Ticket
 from stoker.slots import Arena
 from stoker.workers.board import Publisher
 from stoker.workers.control import EPOCH, Control, write_note
-from stoker.workers.handed import Handed
+from stoker.workers.handed import HandedOut
 from stoker.workers.pipes import OPEN_PIPES, Pipes, let_go
 from stoker.workers.recovery import Recovery
 from stoker.workers.seats import Seats, Staff
@@ -48,7 +48,7 @@ class ProcessCrew:
         self._arena, self._control = arena, Control(staff.processes, staff.lanes)
         self._pipes = Pipes(staff.processes if staff.private else 1)
         self._reports = ReportReader(arena, self._control)
-        self._handed = Handed(TicketCode(arena), self._make_sender(staff.private))
+        self._handed = HandedOut(TicketCode(arena), self._make_sender(staff.private))
         self._seats = Seats(job, arena, self._control, self._pipes, staff)
         self._recovery = Recovery(arena, self._control, self._seats, self._handed)
         self._epoch = 0

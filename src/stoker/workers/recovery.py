@@ -1,7 +1,7 @@
 """What happens when a worker dies or is stuck: what is lost, who is to blame, and another in its seat.
 
     a death ─► read what it wrote ─► what nobody has ─► read again ─► what it was doing ─► replace, send again
-                                     (`Handed`)                       (marks, `Deaths`)    (`Seats`)
+                                     (`HandedOut`)                       (marks, `Deaths`)    (`Seats`)
 
 A ticket is sent again only when its holder is dead, and after all that a dead worker had reported was read. Reading
 again after the count is no luxury: somebody who lives may have answered and let go of a ticket just before it was
@@ -23,7 +23,7 @@ from stoker.slots import Arena
 from stoker.workers.control import FIRST, ROW, Control
 from stoker.workers.deaths import Deaths, Held
 from stoker.workers.ends import exit_code
-from stoker.workers.handed import Handed
+from stoker.workers.handed import HandedOut
 from stoker.workers.seats import Seats
 from stoker.workers.suspects import Suspects
 from stoker.workers.tickets import Key
@@ -32,7 +32,7 @@ from stoker.workers.tickets import Key
 class Recovery:
     """Looks after the workers of a crew."""
 
-    def __init__(self, arena: Arena, control: Control, seats: Seats, handed: Handed) -> None:
+    def __init__(self, arena: Arena, control: Control, seats: Seats, handed: HandedOut) -> None:
         self._cells, self._control = arena.control, control
         self._seats, self._handed = seats, handed
         self._deaths = Deaths(seats.staff.options)

@@ -130,6 +130,6 @@ def _start_with_hint(worker: Any, start_method: str) -> None:
             error.add_note(
                 "The dataset, collate_fn and worker_init_fn are pickled to reach a worker that is not forked. Define "
                 "them at the top level of a module (no lambdas, no local classes, no open files), or use "
-                'multiprocessing_context="fork", or threads: workers=stoker.Workers(processes=0, lanes=4).'
+                'multiprocessing_context="fork", or threads: workers=stoker.Workers(processes=0, threads=4).'
             )
         raise

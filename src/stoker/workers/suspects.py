@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 
 from stoker.contracts import Ask
-from stoker.workers.handed import Handed
+from stoker.workers.handed import HandedOut
 from stoker.workers.tickets import Key
 
 _NOBODY = (-1, -1)  # no ticket
@@ -19,7 +19,7 @@ _NOBODY = (-1, -1)  # no ticket
 class Suspects:
     """Who waits to be tried alone, and who is."""
 
-    def __init__(self, handed: Handed) -> None:
+    def __init__(self, handed: HandedOut) -> None:
         self._handed = handed
         self._waiting: deque[Key] = deque()
         self._tried = _NOBODY
