@@ -12,7 +12,7 @@ import torch
 
 from stoker.auto.choice import choose
 from stoker.auto.probe import probe
-from stoker.loader import probe as module
+from stoker.auto import probe as module
 
 
 class Noted:
