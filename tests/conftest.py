@@ -28,6 +28,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.programs import Nursery
 
 GRACE_S = 5.0
 """How long what is on its way out may take to be gone: a guess, far above what an ending process needs."""
@@ -69,6 +70,14 @@ class Holdings:
         lines += [f"descriptor  {target} (×{count})" for target, count in self.descriptors.items()]
         lines += [f"mapping     {target} (×{count})" for target, count in self.mappings.items()]
         return "\n".join(lines)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Programs of their own, without importing torch each time."""
+    opened = Nursery()
+    yield opened
+    opened.close()
 
 
 def pytest_configure() -> None:
