@@ -37,7 +37,8 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an install that was interrupted is taken up again. Torch goes first and alone: pip then
-# settles on the constrained build before it looks at anything that merely depends on torch.
+# settles on the constrained build before it looks at anything that merely depends on torch. The extra `dev` includes
+# `tools`, so the demo finds what it needs too.
 $(READY): pyproject.toml constraints.txt hatch_build.py src/stoker/slots/streaming.c
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch

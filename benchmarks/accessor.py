@@ -25,8 +25,8 @@ from engine_bench import Bench, Result, per_s
 from suite import Suite, run
 from torch.utils.data import DataLoader
 
-from stoker import AsyncPrefetch
-from stoker.measure import Finding, median
+from stoker import prefetch
+from stoker.bench import Finding, median
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "async.md"
 BYS: tuple[Literal["thread", "process"], ...] = ("thread", "process")
@@ -64,7 +64,7 @@ def full_ring(bench: Bench) -> Result:
     """A full ring, and nobody comes."""
     series, findings = {}, []
     for by in BYS:
-        with AsyncPrefetch(Batches(8, 1000), early_preload=True, by=by) as accessor:
+        with prefetch(Batches(8, 1000), at_once=True, by=by) as accessor:
             while accessor.stats().ready < 3:
                 time.sleep(0.01)
             series[f"{by}, % of a core"] = idle = _idle_percent(bench)
@@ -77,7 +77,7 @@ def waiting_consumer(bench: Bench) -> Result:
     series, findings = {}, []
     for by in BYS:
         reader, writer = os.pipe()
-        with AsyncPrefetch(Silent(reader), by=by) as accessor:
+        with prefetch(Silent(reader), by=by) as accessor:
             batches = iter(accessor)
             next(batches)
             waiter = threading.Thread(target=next, args=(batches, None))
@@ -111,11 +111,11 @@ def large(bench: Bench) -> Result:
     """Batches of 52 MB from a process, against torch's loader with one worker."""
     dataset = Batches(800, bench.sized(40, 5))
     makers: dict[str, Callable[[], Iterable[Any]]] = {
-        "AsyncPrefetch, process": lambda: AsyncPrefetch(dataset, by="process"),
+        "prefetch, process": lambda: prefetch(dataset, by="process"),
         "torch, 1 worker": lambda: DataLoader(dataset, batch_size=None, num_workers=1, persistent_workers=True),
     }
     rates = _rates(makers, bench.sized(5, 1), dataset.batch.nbytes / 1e9)
-    ours, theirs = median(rates["AsyncPrefetch, process"]), median(rates["torch, 1 worker"])
+    ours, theirs = median(rates["prefetch, process"]), median(rates["torch, 1 worker"])
     detail = f"{ours:.2f} GB/s, torch {theirs:.2f} GB/s"
     claim = "batches of 800 × 1×128×128 float32 from a process"
     found = Finding(claim, "at least", 1.0, ours / theirs, "× torch", detail)
@@ -126,8 +126,8 @@ def small(bench: Bench) -> Result:
     """Batches of four bytes: what handing over costs by itself, against torch's loader with one worker."""
     batches = [torch.zeros(1)] * bench.sized(5000, 200)
     makers: dict[str, Callable[[], Iterable[Any]]] = {
-        "AsyncPrefetch, thread": lambda: AsyncPrefetch(batches, 16, by="thread"),
-        "AsyncPrefetch, process": lambda: AsyncPrefetch(batches, 16, by="process"),
+        "prefetch, thread": lambda: prefetch(batches, ahead=16, by="thread"),
+        "prefetch, process": lambda: prefetch(batches, ahead=16, by="process"),
         "torch, 1 worker": lambda: DataLoader(batches, batch_size=None, num_workers=1, persistent_workers=True),
     }
     rates = _rates(makers, bench.sized(5, 1), 1.0)
@@ -137,9 +137,9 @@ def small(bench: Bench) -> Result:
             f"steps of one number, from a {by}",
             "at least",
             1.0,
-            median(rates[f"AsyncPrefetch, {by}"]) / theirs,
+            median(rates[f"prefetch, {by}"]) / theirs,
             "× torch",
-            f"{per_s(median(rates[f'AsyncPrefetch, {by}']))}, torch {per_s(theirs)}",
+            f"{per_s(median(rates[f'prefetch, {by}']))}, torch {per_s(theirs)}",
         )
         for by in BYS
     )
@@ -150,8 +150,8 @@ def rebatching(bench: Bench) -> Result:
     """Batches of 100 rows combined to 800 in a thread: against torch.cat in the same place."""
     dataset = Batches(100, bench.sized(320, 40))
     makers: dict[str, Callable[[], Iterable[Any]]] = {
-        "AsyncPrefetch, rebatch=800": lambda: AsyncPrefetch(dataset, rebatch=800),
-        "AsyncPrefetch around torch.cat": lambda: AsyncPrefetch(lambda: _concatenated(dataset, 8)),
+        "prefetch, batch_size=800": lambda: prefetch(dataset, batch_size=800),
+        "prefetch around torch.cat": lambda: prefetch(lambda: _concatenated(dataset, 8)),
     }
     rates = _rates(makers, bench.sized(5, 1), dataset.batch.nbytes * 8 / 1e9)
     ours, theirs = (median(series) for series in rates.values())
@@ -181,7 +181,7 @@ def _rates(makers: dict[str, Callable[[], Iterable[Any]]], rounds: int, unit: fl
             steps = sum(1 for _ in iterator)
             rates[name].append(steps * unit / (time.perf_counter() - begun))
     for source in sources.values():
-        if isinstance(source, AsyncPrefetch):
+        if isinstance(source, prefetch):
             source.close()
     return {name: values[1:] for name, values in rates.items()}
 

@@ -6,7 +6,7 @@
 A case is diagnosed; then the change that was promised most is made, and the loader before and after it is measured
 anew, taking turns, for longer than the trial was. The change has kept its promise if it gave at least half of it: of 3
 times as fast, 2 times. The record, with all that was measured, is benchmarks/results/diagnose.json; the quick test of
-judging (tests/measure/test_diagnose_cases.py) judges these facts again.
+judging (tests/diagnosis/test_cases.py) judges these facts again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from diagnose_cases import CASES, Case
 from render import replace_between
 from rich.console import Console
 
-from stoker.measure.diagnosis import Change, Diagnosis, Tried, diagnose, diagnosis_from_json
-from stoker.measure.diagnosis.ground import Ground
-from stoker.measure.diagnosis.pace import Bounds
-from stoker.measure.diagnosis.rig import Rig, rig_of
-from stoker.measure.rebuild import close
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.bench.rebuild import close
+from stoker.bench.records import load_average, machine_facts, now, version_facts
+from stoker.diagnosis import Change, Diagnosis, TriedChange, diagnose, diagnosis_from_json
+from stoker.diagnosis.ground import Ground
+from stoker.diagnosis.pace import Bounds
+from stoker.diagnosis.rig import Rig, rig_of
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "results" / "diagnose.json"
@@ -54,7 +54,7 @@ class Outcome:
         return self.diagnosis.cause.name == self.expected
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> TriedChange | None:
         return self.diagnosis.changes[0] if self.diagnosis.changes else None
 
     @property
@@ -75,7 +75,7 @@ def run_case(case: Case) -> Outcome:
     return Outcome(case.name, case.cause.name, found, given, time.perf_counter() - begun_at)
 
 
-def _given(rig: Rig, tried: Tried) -> float:
+def _given(rig: Rig, tried: TriedChange) -> float:
     """Seconds before over seconds after the change: before, after, after, before."""
     ground = Ground(rig.loader, rig.given, taken=(rig.given.batches or 0) // 2)  # where the diagnosis has not read
     took = {False: 0.0, True: 0.0}

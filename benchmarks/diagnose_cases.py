@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 import stoker
 from stoker.auto.probe import cores
-from stoker.measure.datasets.simulated import Simulated, SimulatedAsync, compute
-from stoker.measure.diagnosis import Cause
+from stoker.bench.datasets.simulated import Simulated, SimulatedAsync, compute
+from stoker.diagnosis import Cause
 
 CORES = cores()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from stoker.measure import Finding, Trial, measure, median
+from stoker.bench import Finding, Trial, measure, median
 
 T = TypeVar("T")
 MakeLoader = Callable[..., Iterable[Any]]

@@ -21,8 +21,8 @@ from torch import randn
 from torch.utils.data import TensorDataset
 
 import stoker
-from stoker.measure import Finding, Trial, median, quantile
-from stoker.measure.faces import FacesDataset, draw_faces
+from stoker.bench import Finding, Trial, median, quantile
+from stoker.bench.datasets.faces import FacesDataset, draw_faces
 
 SAMPLE_BYTES = 4 * int(np.prod(data.SHAPE))
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stoker.measure.groups import Group, group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.settings import STOKER, SYNTHETIC, TORCH
-from stoker.measure.statistics import mean, median
+from stoker.bench.groups import Group, group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.settings import STOKER, SYNTHETIC, TORCH
+from stoker.bench.statistics import mean, median
 from stoker.report.facets import hue
 from stoker.report.plots import add_legend, new_figure
 from stoker.report.table import figure, with_deviation

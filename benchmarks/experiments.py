@@ -27,14 +27,14 @@ from typing import Any
 from experiment_pages import PAGES, body_of, draw_throughputs
 from render import replace_between
 
-from stoker.measure.datasets import DatasetOptions
-from stoker.measure.groups import group
-from stoker.measure.isolated import Length
-from stoker.measure.plan import Plan, Turn, check_continues, rounds, save_plan
-from stoker.measure.runs import Run, TrialRecord
-from stoker.measure.settings import LOADERS, SYNTHETIC, TORCH, Setting, Sweep
-from stoker.measure.sweep import Watcher, facts_now, preload, prepare_loader, record_trial, run_sweep
-from stoker.measure.targets import Target, resolve
+from stoker.bench.datasets import DatasetOptions
+from stoker.bench.groups import group
+from stoker.bench.isolated import Length
+from stoker.bench.plan import Plan, Turn, check_continues, rounds, save_plan
+from stoker.bench.runs import Run, TrialRecord
+from stoker.bench.settings import LOADERS, SYNTHETIC, TORCH, Setting, Sweep
+from stoker.bench.sweep import Watcher, facts_now, preload, prepare_loader, record_trial, run_sweep
+from stoker.bench.targets import Target, resolve
 from stoker.report.plots import KINDS, kind_figure, save_figure
 from stoker.report.steps import timeline_figure, waits_figures
 

@@ -27,7 +27,7 @@ from render import findings_table
 from suite import Suite, run
 
 import stoker
-from stoker.measure import Finding, measure, median
+from stoker.bench import Finding, measure, median
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
 ARMED = {"on_error": "skip", "workers": stoker.Workers(processes=2, on_death="restart", max_restarts=10**6)}

@@ -25,7 +25,7 @@ from suite import Suite, run
 from torch.utils.data import Dataset
 
 import stoker
-from stoker.measure import Trial, measure
+from stoker.bench import Trial, measure
 
 WORKERS = 2
 EPOCHS_AT_A_TIME = 3

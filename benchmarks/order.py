@@ -23,8 +23,8 @@ from order_cases import CASES, Sizes
 from render import figure, render_into, target
 
 import stoker
-from stoker.measure import CaseRecord, Record, load_record, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.bench import CaseRecord, Record, load_record, save_record
+from stoker.bench.records import load_average, machine_facts, now, version_facts
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "results" / "order.json"

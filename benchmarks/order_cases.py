@@ -21,7 +21,7 @@ from order_epoch import BATCH, measure_apart
 from torch.utils.data import BatchSampler, Dataset, RandomSampler
 
 import stoker
-from stoker.measure import Finding, median
+from stoker.bench import Finding, median
 from stoker.order import BlockShuffle, Mix, Order, PreShuffled, Repeat, Shard, Shuffle, generator_for, rank_positions
 
 BILLION = 10**9

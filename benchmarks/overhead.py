@@ -30,12 +30,11 @@ from render import findings_table
 from suite import Suite, run
 
 import stoker
-from stoker.measure import Finding, median, quantile
-from stoker.passes.crewed import CrewedIterator
-from stoker.passes.inline import InlineIterator
+from stoker.bench import Finding, median, quantile
 from stoker.watch.page import Page
 from stoker.watch.tally import _LOOK_SHARE as LOOK_SHARE
-from stoker.watch.tally import Memory, PassTally, Tally
+from stoker.watch.tally import Memory, PassTally
+from stoker.watch.watch import PassWatch
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measuring.md"
 SETTINGS = "shares are of a batch that takes 100 µs: 10 000 batches/s"
@@ -45,51 +44,31 @@ QUIET = 0.05  # of the turns, the quickest: neighbours only ever add
 STEPS_SUMMED_UP = 4096
 
 
-class BareInline(InlineIterator):
-    """An inline pass that counts nothing."""
+class Unwatched:
+    """Stands in the place of a pass's watch, and counts nothing."""
 
-    def _step(self) -> Any:
-        return _bare_step(self)
+    def __init__(self, watch: PassWatch) -> None:
+        self.count = watch.count
 
+    def __getattr__(self, name: str) -> Any:
+        return self._nothing
 
-class BareCrewed(CrewedIterator):
-    """A pass with workers that counts nothing."""
-
-    def _step(self) -> Any:
-        return _bare_step(self)
-
-
-def _bare_step(batches: Any) -> Any:
-    with batches._lock:
-        try:
-            batch = batches._next()
-        except StopIteration:
-            batches._progress.finished = True
-            batches._failures.check_epoch(batches._yielded)
-            batches._over()
-            raise
-        batches._yielded += 1
-        if batches._length_told is not None and batches._assembly.is_iterable:
-            batches._warn_if_longer(batches._length_told)
-    return batches._pinning(batch) if batches._pinning.active else batch
-
-
-class Deaf(PassTally):
-    """Hears reports, and counts nothing."""
-
-    def heard(self, report: Any) -> None:
+    def _nothing(self, *_event: Any) -> None:
         pass
 
+    asked = got = missed = heard = ready = taken = _nothing
 
-class DeafTally(Tally):
-    def begin_pass(self, begun_ns: int, owner: Any, workers: int) -> PassTally:
-        return Deaf(begun_ns, begun_ns, owner, workers, deque())
+
+def _bare(batches: Any) -> Any:
+    """The pass with nobody watching."""
+    batches._loop = batches._watch = Unwatched(batches._watch)
+    return batches
 
 
 def inline(bench: Bench) -> Result:
     """Statistics of an inline loader that gives 10 000 batches a second."""
     loader = _quick_loader()
-    turns = _turns(BareInline(loader), InlineIterator(loader), bench.sized(600, 5))
+    turns = _turns(_bare(iter(loader)), iter(loader), bench.sized(600, 5))
     chores = {"page": _page_us(bench), "look": _look_us(bench), "sum": _sum_us(bench)}
     page_us, look_us, sum_us = (median(values) for values in chores.values())
     step_us = _more_us(turns) + sum_us / STEPS_SUMMED_UP
@@ -110,8 +89,7 @@ def workers(bench: Bench) -> Result:
     """Statistics of a loader with two workers."""
     dataset = data.Nothing(10**6)
     bare, watched = (stoker.DataLoader(dataset, 8, num_workers=2) for _ in range(2))
-    bare._tally = DeafTally()
-    turns = _turns(BareCrewed(bare), CrewedIterator(watched), bench.sized(150, 3))
+    turns = _turns(_bare(iter(bare)), iter(watched), bench.sized(150, 3))
     share = 100 * _more_us(turns) / WORKED_BATCH_US
     detail = f"{_more_us(turns):.2f} µs of the training process a batch, two reports each"
     found = Finding("statistics, two workers, batches of 1 ms", "at most", 1.0, share, "%", detail)
@@ -121,9 +99,9 @@ def workers(bench: Bench) -> Result:
 def trace(bench: Bench) -> Result:
     """A trace, inline at 10 000 batches a second and with two workers."""
     loader, count = _quick_loader(), bench.sized(100, 3)
-    bare = InlineIterator(loader)
+    bare = iter(loader)
     with loader.trace(bench.folder / "inline.json"):
-        turns = _turns(bare, InlineIterator(loader), count)
+        turns = _turns(bare, iter(loader), count)
     plain, traced = (stoker.DataLoader(data.Nothing(10**6), 8, num_workers=2) for _ in range(2))
     with traced.trace(bench.folder / "workers.json"):
         crewed = _turns(iter(plain), iter(traced), count)
@@ -171,7 +149,7 @@ def _more_us(turns: dict[str, list[float]]) -> float:
 def _sum_us(bench: Bench) -> list[float]:
     taken = []
     for _ in range(bench.sized(50, 3)):
-        count = PassTally(0, 0, Deaf, 0, deque(maxlen=STEPS_SUMMED_UP))
+        count = PassTally(0, 0, Unwatched, 0, deque(maxlen=STEPS_SUMMED_UP))
         for step in range(STEPS_SUMMED_UP):
             count.log.extend((step * 10**6, step * 10**6 + 500, 8, 64))
         taken.append(_timed_us(count.sum_up))

@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE.parent / "examples"))
 import overlap  # noqa: E402 - examples are not a package
 from render import render_into  # noqa: E402
 
-from stoker.measure import load_record, save_record  # noqa: E402
+from stoker.bench import load_record, save_record  # noqa: E402
 
 RECORD = HERE / "results" / "overlap.json"
 PAGE = HERE.parent / "docs" / "is-loading-my-bottleneck.md"

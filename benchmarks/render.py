@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stoker.measure import CaseRecord, Finding, Record, summarise
+from stoker.bench import CaseRecord, Finding, Record, summarise
 
 BEGIN = "<!-- rendered from {name}: begin -->"
 END = "<!-- rendered from {name}: end -->"

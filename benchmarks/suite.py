@@ -22,8 +22,8 @@ from rich.console import Console
 from torch.utils.data import DataLoader as TorchLoader
 
 import stoker
-from stoker.measure import CaseRecord, Record, load_record, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.bench import CaseRecord, Record, load_record, save_record
+from stoker.bench.records import load_average, machine_facts, now, version_facts
 
 HERE = Path(__file__).resolve().parent
 

@@ -27,14 +27,14 @@ from rich.console import Console
 from tune_data import CASES, Case
 
 import stoker
-from stoker.measure import CaseRecord, Finding, Record, load_record, median, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
-from stoker.measure.settings import Setting
-from stoker.measure.sweep import preload
-from stoker.measure.targets import Target, judge
-from stoker.measure.tuning import Aim, tune
-from stoker.measure.tuning.trials import Trials
-from stoker.measure.tuning.tuner import space_of
+from stoker.bench import CaseRecord, Finding, Record, load_record, median, save_record
+from stoker.bench.records import load_average, machine_facts, now, version_facts
+from stoker.bench.settings import Setting
+from stoker.bench.sweep import preload
+from stoker.bench.targets import Target, judge
+from stoker.tuning import Aim, tune
+from stoker.tuning.trials import Trials
+from stoker.tuning.tuner import space_of
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "results" / "tune.json"

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
-from stoker.measure.datasets.preprocessed import make_preprocessed
-from stoker.measure.datasets.simulated import Simulated
+from stoker.bench.datasets.preprocessed import make_preprocessed
+from stoker.bench.datasets.simulated import Simulated
 
 
 class Unpacking:

@@ -30,11 +30,11 @@ import torch.utils.data
 from PIL import Image, ImageEnhance, ImageFilter
 
 import stoker
-from stoker.measure import Group, Setting, Summary, TrialRecord, group, measure, summarise
-from stoker.measure.datasets import default_cache
-from stoker.measure.datasets.lfw import faces_folder
-from stoker.measure.datasets.pictures import Again
-from stoker.measure.faces import draw_faces, to_tensor
+from stoker.bench import Group, Setting, Summary, TrialRecord, group, measure, summarise
+from stoker.bench.datasets import default_cache
+from stoker.bench.datasets.faces import draw_faces, to_tensor
+from stoker.bench.datasets.lfw import faces_folder
+from stoker.bench.datasets.pictures import Again
 from stoker.report.plots import KINDS, kind_figure, save_figure
 
 DRAWN = 600

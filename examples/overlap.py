@@ -32,8 +32,8 @@ import torch.utils.data
 from torch import nn
 
 import stoker
-from stoker.measure import CaseRecord, Finding, Record, Trial, measure, median, save_record
-from stoker.measure.records import load_average, machine_facts, now, version_facts
+from stoker.bench import CaseRecord, Finding, Record, Trial, measure, median, save_record
+from stoker.bench.records import load_average, machine_facts, now, version_facts
 
 BATCH_SIZE = 8
 FEATURES = 256

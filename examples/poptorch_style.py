@@ -35,8 +35,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import stoker.poptorch as poptorch
-from stoker.measure import Trial, measure, median
-from stoker.measure.throughputs import Throughputs
+from stoker.bench import Trial, measure, median
+from stoker.bench.throughputs import Throughputs
 
 BUFFER_STEPS = 3
 QUICK: dict[str, Any] = {

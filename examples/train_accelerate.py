@@ -30,8 +30,8 @@ from accelerate.utils import set_seed
 from torch import nn
 
 import stoker
+from stoker.bench.datasets.digits import load_digits
 from stoker.integrations.accelerate import prepare
-from stoker.measure.datasets.digits import load_digits
 
 
 class Digits(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):

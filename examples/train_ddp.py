@@ -32,7 +32,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import stoker
-from stoker.measure.datasets.digits import load_digits
+from stoker.bench.datasets.digits import load_digits
 
 
 class Digits(torch.utils.data.Dataset[tuple[torch.Tensor, int, int]]):

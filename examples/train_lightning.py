@@ -32,8 +32,8 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import nn
 
 import stoker
+from stoker.bench.datasets.digits import load_digits
 from stoker.lightning import DataModule
-from stoker.measure.datasets.digits import load_digits
 
 
 class Digits(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):

@@ -30,8 +30,8 @@ import torch.utils.data
 from torch import nn
 
 import stoker
-from stoker.measure import mean
-from stoker.measure.datasets.digits import load_digits
+from stoker.bench import mean
+from stoker.bench.datasets.digits import load_digits
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -107,3 +107,24 @@ class FillsRows(Dataset[Any]):
         row["image"][...] = index
         row["label"][...] = index
         row["by"][...] = 1
+
+
+class FillsNamedRows(FillsRows):
+    """Its samples hold text, which no row can."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**super().__getitem__(index), "name": f"sample {index}"}
+
+
+class RefusesSix(FillsRows):
+    """One of its samples cannot be had, whichever way."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 6:
+            raise ValueError("six cannot be loaded")
+        return super().__getitem__(index)
+
+    def read_into(self, index: int, row: dict[str, Any]) -> None:
+        if index == 6:
+            raise ValueError("six cannot be loaded")
+        super().read_into(index, row)

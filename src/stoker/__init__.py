@@ -2,12 +2,19 @@
 
 Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, along the way of a sample:
 
-    sources  where samples come from          order    which sample is next
-    workers  who loads them                   slots    reused shared memory they land in
-    batches  rows become what the user gets   device   where the model is
-    plan     how much one step takes          loader   joins the rooms
-    accessor any iterable, loaded ahead       poptorch PopTorch's names
-    measure, report, cli                      watching, showing, a person's door
+`sources`       where samples come from
+`order`         which sample is next: arithmetic;  `sampling`  which indices make the next batch
+`workers`       who loads them;  `slots`  the reused shared memory that they land in
+`batches`       rows become what the user gets;  `plan`  how much one step takes
+`device`        where the model is
+`passes`        one pass over the data;  `loader`  joins the rooms
+`arguments`     what a loader was asked for;  `auto`  who loads, decided by measuring
+`resume`        the place in the data;  `watch`  where the time goes
+`prefetching`   any iterable, loaded ahead;  `training`  a model's micro-steps on one step's batch
+`integrations`, `lightning`, `poptorch`  other people's conventions
+`testing`       checks for users' own datasets and loaders
+`bench`, `tuning`, `diagnosis`, `report`, `cli`  measuring, finding the best, finding out why, showing, a person's door
+`contracts`, `errors`, `extras`, `interrupts`, `nested`, `whole_numbers`  what all rooms share
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """
@@ -22,7 +29,8 @@ from stoker.interrupts import interrupts_kept
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncPrefetch": "stoker.accessor",
+    "prefetch": "stoker.prefetching",
+    "Prefetcher": "stoker.prefetching",
     "DataLoader": "stoker.loader",
     "BatchPlan": "stoker.plan",
     "StepBatch": "stoker.plan",
@@ -38,6 +46,7 @@ _HOMES = {
     "to_device": "stoker.device",
     "log_stats": "stoker.integrations.logging",
     "StokerError": "stoker.errors",
+    "MissingExtra": "stoker.errors",
     "ResumeMismatch": "stoker.errors",
     "PassInterrupted": "stoker.errors",
     "StateError": "stoker.errors",
@@ -48,11 +57,12 @@ _HOMES = {
 }
 
 __all__ = [
-    "AsyncPrefetch",
     "BatchPlan",
     "DataLoader",
+    "MissingExtra",
     "OnError",
     "PassInterrupted",
+    "Prefetcher",
     "ResumeMismatch",
     "SharedList",
     "SlotMemoryError",
@@ -66,6 +76,7 @@ __all__ = [
     "WorkerTimeout",
     "Workers",
     "log_stats",
+    "prefetch",
     "rng",
     "shuffle_quality",
     "skip",
@@ -74,11 +85,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from stoker.accessor import AsyncPrefetch as AsyncPrefetch
     from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
     from stoker.contracts import Workers as Workers
     from stoker.device import to_device as to_device
+    from stoker.errors import MissingExtra as MissingExtra
     from stoker.errors import PassInterrupted as PassInterrupted
     from stoker.errors import ResumeMismatch as ResumeMismatch
     from stoker.errors import SlotMemoryError as SlotMemoryError
@@ -94,6 +105,8 @@ if TYPE_CHECKING:
     from stoker.order.current import rng as rng
     from stoker.plan import BatchPlan as BatchPlan
     from stoker.plan import StepBatch as StepBatch
+    from stoker.prefetching import Prefetcher as Prefetcher
+    from stoker.prefetching import prefetch as prefetch
     from stoker.resume.place import skip as skip
     from stoker.sampling.torch_rng import torch_rng as torch_rng
     from stoker.sources import SharedList as SharedList

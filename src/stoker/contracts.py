@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from stoker.whole_numbers import keep_whole
 
 Bytes = npt.NDArray[np.uint8]
 MapSlot = Callable[[int], Bytes]
@@ -121,7 +123,7 @@ class OnError:
             object.__setattr__(self, "tries", 3 if self.tries == 1 else self.tries)
         if self.action not in ("raise", "skip", "drop"):
             raise ValueError(f'on_error should be "raise", "skip", "drop" or "retry", but got {self.action!r}')
-        _whole(self, "tries", least=1)
+        keep_whole(self, "tries", least=1)
         if not self.pause_s >= 0:
             raise ValueError(f"pause_s should be at least 0, but got {self.pause_s}")
         if isinstance(self.budget, float) and not 0 <= self.budget <= 1:
@@ -165,7 +167,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Run:
+class SampleRun:
     """A run of samples that is being loaded. Which one is at hand follows from how many keys are left to take."""
 
     keys: Iterator[Any]
@@ -184,7 +186,7 @@ class Run:
         return self.note.position(self.current + offset)
 
 
-CURRENT_RUN: ContextVar[Run | None] = ContextVar("CURRENT_RUN", default=None)
+CURRENT_RUN: ContextVar[SampleRun | None] = ContextVar("CURRENT_RUN", default=None)
 """Set while samples are loaded, in whatever thread or coroutine that happens."""
 
 
@@ -230,10 +232,10 @@ class Fetch(Protocol):
 class Randomness(Protocol):
     """Keeps what samples draw from global generators independent of who loads them."""
 
-    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+    def load(self, one: Callable[[Any], Any], run: SampleRun) -> list[Any]:
         """Load the samples of a run."""
 
-    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+    def one(self, one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
         """Load the sample at hand."""
 
 
@@ -266,10 +268,46 @@ class Job(Protocol):
         """The same for datasets with `async def __agetitem__`."""
 
 
+class TellsOfLoop(Protocol):
+    """Told when the training loop asks for a batch, and what came of it, by whoever reads ahead of the loop."""
+
+    def asked(self) -> None:
+        """The loop asks for a batch."""
+
+    def got(self) -> None:
+        """It got one."""
+
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+
+
+@runtime_checkable
+class ReadAhead(Protocol):
+    """An iterator that wants to know that its batches are taken ahead of the training loop."""
+
+    @property
+    def wants_callers_thread(self) -> bool:
+        """Whether loading in a thread beside the training loop would disturb it."""
+
+    def read_ahead(self) -> TellsOfLoop:
+        """Somebody takes batches ahead of the training loop, and will tell when the loop itself waits."""
+
+    def leave(self) -> None:
+        """Nobody waits for the batch any more that another thread is asking for: let that thread stop waiting."""
+
+
 class Crew(Protocol):
     """Whoever runs a job: threads, or processes × lanes."""
 
     is_at_rest: bool  # an exception out of `wait` came while nothing was under way between its hands
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        """The processes that write into the slots, by number; none where it is threads that do."""
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were started in the place of others."""
 
     def begin_epoch(self, note: EpochNote) -> int:
         """Start a new epoch, leave what is under way of the old one; gives the epoch's number for tickets."""
@@ -327,20 +365,20 @@ class Workers:
     worker_max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, "processes", least=0)
-        _whole(self, "lanes", least=0 if self.processes == 0 else 1)
-        _whole(self, "max_bytes", least=1)
+        keep_whole(self, "processes", least=0)
+        keep_whole(self, "lanes", least=0 if self.processes == 0 else 1)
+        keep_whole(self, "max_bytes", least=1)
         if self.rows_per_run is not None:
-            _whole(self, "rows_per_run", least=1)
+            keep_whole(self, "rows_per_run", least=1)
         if self.start_method is not None and self.start_method not in START_METHODS:
             raise ValueError(f"start_method should be one of {START_METHODS}, but got {self.start_method!r}")
         if self.on_death not in ("raise", "restart"):
             raise ValueError(f'on_death should be "raise" or "restart", but got {self.on_death!r}')
-        _whole(self, "max_restarts", least=0)
+        keep_whole(self, "max_restarts", least=0)
         if self.sample_timeout_s is not None and not self.sample_timeout_s > 0:
             raise ValueError(f"sample_timeout_s should be above 0, but got {self.sample_timeout_s}")
         if self.worker_max_bytes is not None:
-            _whole(self, "worker_max_bytes", least=1)
+            keep_whole(self, "worker_max_bytes", least=1)
         if self.share is not None and self.share not in SHARES:
             raise ValueError(f'share should be "parts", "rows", "batches" or None, but got {self.share!r}')
 
@@ -350,54 +388,26 @@ class Workers:
         return self.on_death == "restart" or self.sample_timeout_s is not None or self.worker_max_bytes is not None
 
     @property
+    def are_threads(self) -> bool:
+        """Whether the training process loads with threads of its own."""
+        return self.processes == 0 and self.lanes > 1
+
+    @property
     def total_lanes(self) -> int:
         """How many samples are under way at the same time."""
         return self.lanes * max(1, self.processes)
 
 
-def _whole(owner: object, name: str, least: int) -> None:
-    value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} should be at least {least}, but got {value}")
+@dataclass(frozen=True)
+class Filled:
+    """What lies in a slot when all reports of a batch are in."""
 
-
-@dataclass
-class Order:
-    """One batch on its way through the loader."""
-
-    number: int
     slot: int
     rows: int
-    keys: Any
-    ask: Ask
-    worker: int | None = None
-    position: int = 0  # place of its first row in the epoch
-    epoch: int = 0  # of its tickets
-    batch: int = 0  # its number in the epoch
-    end: int = 0  # samples of the epoch that are used up after it, over all ranks
-    rows_left: int = 0
-    layout: int = 0
-    size_bytes: int = 0
-    misfit: bool = False
-    cancelled: bool = False
-    failed: list[tuple[int, int, Any]] = field(default_factory=list)  # (row, worker, RemoteError) of bad samples
-    dropped: set[int] = field(default_factory=set)  # rows that are left out when the batch is handed over
-    recorded: list[tuple[Any, int, int | None, Any]] = field(
-        default_factory=list
-    )  # (index, position, worker, RemoteError)
-    asked: Any = None  # the keys as they were drawn, before bad samples were replaced
-    empty: bool = False  # all its rows were dropped
-    attempts: dict[int, int] = field(default_factory=dict)  # how many samples were tried for a row
-    error: tuple[int, Any] | None = None  # (row, RemoteError): the first row's error is the one raised
-    payloads: list[tuple[int, Any]] = field(default_factory=list)  # (start row, payload) of each run
-    sampler_state: Any = None  # where the sampler stood after these keys, if it can say
-    worker_state: Any = None  # where the worker's dataset stood after this batch, if it can say
-
-    @property
-    def complete(self) -> bool:
-        return self.rows_left == 0
+    layout: int  # its fingerprint; 0: not rows, but what the first payload says
+    size_bytes: int
+    payloads: list[tuple[int, Any]]  # (first row, payload) of each run
+    dropped: Collection[int]  # rows that are left out
 
 
 Keys = Sequence[Any] | npt.NDArray[np.int64]

@@ -9,6 +9,7 @@
     ├── UnevenBatch       (ValueError)     batches whose rows cannot be combined
     ├── StateError        (ValueError)     a saved state that cannot be read
     ├── TunedError        (ValueError)     a file of tuned settings that cannot be used
+    ├── MissingExtra      (ImportError)    a package that one of Stoker's extras brings is not installed
     └── ResumeMismatch    (ValueError)     a saved state of other data, or another order
         └── WorkersMismatch  (AssertionError)   of another number of workers, where each has a state of its own
 
@@ -70,6 +71,10 @@ class StateError(StokerError, ValueError):
 
 class TunedError(StokerError, ValueError):
     """A file of tuned settings that cannot be read, or that contradicts the loader's arguments."""
+
+
+class MissingExtra(StokerError, ImportError):
+    """A package that one of Stoker's extras brings is not installed; the text says which extra to install."""
 
 
 class ResumeMismatch(StokerError, ValueError):

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, SubsetRandomSampler
 import stoker
 from stoker import BatchPlan, Workers
 from stoker.auto.tuned import Tuned
+from stoker.loader.dataloader import setup_of
 from stoker.order import BlockShuffle
 
 DATA = Made(24, number)
@@ -29,8 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "threads": {"batch_size": 4, "workers": Workers(lanes=3), "prefetch_factor": 3},
     "auto": {"batch_size": 4, "num_workers": "auto"},
     "seeded": {"batch_size": 4, "seed": 3, "shuffle": True, "reseed": "sample"},
-    "ordered": {"batch_size": 4, "order": BlockShuffle(24, block=4, seed=2), "uneven": "drop"},
-    "sharded": {"batch_size": 4, "seed": 3, "shard": (1, 2), "uneven": "even"},
+    "ordered": {"batch_size": 4, "order": BlockShuffle(24, block=4, seed=2), "last": "drop"},
+    "sharded": {"batch_size": 4, "seed": 3, "shard": (1, 2), "last": "even"},
     "on errors": {"batch_size": 4, "on_error": "skip"},
     "on a device": {"batch_size": 4, "device": "cpu"},
     "planned": {"plan": BatchPlan(2, replicas=2)},
@@ -39,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "planned, of replicas": {"plan": BatchPlan(2, replicas=2, gradient_accumulation=2), "seed": 2, "shard": (1, 2)},
     "planned, own batches": {
         "plan": BatchPlan(2, replicas=2),
-        "tail": "pad",
+        "last": "pad",
         "batch_sampler": BatchSampler(range(9), 2, False),
     },
     "iterable": {"dataset": SizedNumbers(12), "batch_size": 4},
@@ -104,7 +105,7 @@ def test_ignites_way_gives_the_same_batches(loader: Any) -> None:
     expected = rows(loader)
     torch.manual_seed(1)
     assert samples(rows(again)) == samples(expected)
-    assert again._asked.workers == loader._asked.workers
+    assert setup_of(again).workers == setup_of(loader).workers
 
 
 def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
@@ -115,7 +116,7 @@ def test_lightnings_way_gives_the_same_batches(loader: Any) -> None:
     expected = rows(loader)
     torch.manual_seed(1)
     assert rows(again) == expected
-    assert again._asked.workers == loader._asked.workers
+    assert setup_of(again).workers == setup_of(loader).workers
 
 
 @pytest.mark.parametrize("remake", [like_ignite, like_lightning])

@@ -11,11 +11,11 @@ from tests.datasets import Made, number
 
 import stoker
 from stoker import BatchPlan, Workers
-from stoker.arguments.asked import OwnArguments
+from stoker.arguments.asked import Asked
 
 TORCHS = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
 ARGUMENTS = sorted(set(inspect.signature(stoker.DataLoader.__init__).parameters) - TORCHS)
-METHODS = ["failures", "stats", "on_stats", "trace", "set_epoch", "use_stateful_dataloader"]
+METHODS = ["failures", "stats", "on_stats", "trace", "set_epoch", "use_stateful_dataloader", "asked"]
 NAMES = [*ARGUMENTS, *METHODS]
 THEIRS = object()
 DATA = Made(12, number)
@@ -55,7 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "threads": {"workers": Workers(lanes=2)},
     "processes": {"num_workers": 1},
     "ordered": {"seed": 3, "shuffle": True, "shard": (0, 2), "reseed": "sample", "on_error": "skip"},
-    "planned": {"plan": BatchPlan(2, replicas=2), "tail": "pad", "seed": 1},
+    "planned": {"plan": BatchPlan(2, replicas=2), "last": "pad", "seed": 1},
     "on a device": {"device": "cpu", "seed": 1},
 }
 
@@ -95,9 +95,12 @@ def test_a_device_is_used_although_a_subclass_has_a_device_of_its_own() -> None:
 def test_what_was_asked_is_seen_where_nobody_else_uses_the_name() -> None:
     loader = stoker.DataLoader(DATA, seed=3, shuffle=True, device="cpu", workers=Workers(lanes=2), on_error="drop")
     assert (loader.seed, loader.device, loader.workers, loader.on_error) == (3, "cpu", Workers(lanes=2), "drop")
-    assert (loader.order, loader.shard, loader.plan, loader.tail, loader.tuned) == (None,) * 5
+    assert (loader.order, loader.shard, loader.plan, loader.last, loader.tuned) == (None,) * 5
     assert loader.failures == []
 
 
-def test_the_record_has_every_argument_that_torch_has_not() -> None:
-    assert sorted(OwnArguments.__dataclass_fields__) == ARGUMENTS
+def test_the_record_has_the_arguments_of_the_constructor_in_its_order_with_its_defaults() -> None:
+    asked, given = inspect.signature(Asked), inspect.signature(stoker.DataLoader)
+    assert [(one.name, one.default) for one in asked.parameters.values()] == [
+        (one.name, one.default) for one in given.parameters.values()
+    ]

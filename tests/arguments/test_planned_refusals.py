@@ -20,15 +20,13 @@ class Stream(IterableDataset[int]):
 
 REFUSED = {
     "no plan": ({"plan": "8 rows"}, TypeError, "stoker.BatchPlan"),
-    "a tail without a plan": ({"plan": None, "tail": "pad"}, ValueError, "plan=stoker.BatchPlan"),
-    "an unknown tail": ({"tail": "cut"}, ValueError, "'drop', 'keep', 'pad'.*'cut'"),
+    "padding without a plan": ({"plan": None, "last": "pad"}, ValueError, "plan=stoker.BatchPlan"),
+    "an unknown end": ({"last": "cut"}, ValueError, "'drop', 'keep', 'even', 'pad'.*'cut'"),
     "another batch_size": ({"batch_size": 3}, ValueError, r"batch_size=3.*2 rows.*= 8 samples.*Leave batch_size out"),
     "batches switched off": ({"batch_size": None}, ValueError, "batch_size=None.*= 8 samples"),
-    "drop_last and a kept tail": ({"drop_last": True, "tail": "keep"}, ValueError, "leave drop_last out"),
-    "uneven and a dropped tail": ({"uneven": "pad", "seed": 1}, ValueError, "leave uneven out"),
-    "uneven and a padded tail": ({"uneven": "even", "seed": 1, "tail": "pad"}, ValueError, "leave uneven out"),
+    "drop_last and a kept end": ({"drop_last": True, "last": "keep"}, ValueError, "leave drop_last out"),
     "rows dropped": ({"on_error": "drop"}, ValueError, 'on_error="skip"'),
-    "rows dropped, padded": ({"on_error": OnError("drop"), "tail": "pad"}, ValueError, 'on_error="skip"'),
+    "rows dropped, padded": ({"on_error": OnError("drop"), "last": "pad"}, ValueError, 'on_error="skip"'),
     "no rank": ({"plan": HOSTS}, ValueError, r"the only one.*3 hosts = 12.*shard=\(rank, 3\).*torchrun"),
     "another world": ({"plan": HOSTS, "shard": (0, 2)}, ValueError, "2 ranks.*hosts=2"),
     "ranks without hosts": ({"shard": (0, 4)}, ValueError, "4 ranks.*for 1 .*hosts=4"),
@@ -41,7 +39,7 @@ REFUSED = {
         ValueError,
         "batches of 3.*micro-batch has 2 rows",
     ),
-    "too few samples": ({"dataset": range(7)}, ValueError, '7 samples.*= 8 samples per step.*tail="pad"'),
+    "too few samples": ({"dataset": range(7)}, ValueError, '7 samples.*= 8 samples per step.*last="pad"'),
     "no samples": ({"dataset": range(0)}, ValueError, "0 samples"),
     "too few for the hosts": (
         {"dataset": range(11), "plan": HOSTS, "shard": (0, 3)},
@@ -67,23 +65,23 @@ def test_refused(case: str) -> None:
     assert not isinstance(caught.value, AssertionError | ZeroDivisionError)
 
 
-@pytest.mark.parametrize("arguments", [{"batch_size": 2}, {"batch_size": 8}, {"drop_last": True}, {"tail": "drop"}])
+@pytest.mark.parametrize("arguments", [{"batch_size": 2}, {"batch_size": 8}, {"drop_last": True}, {"last": "drop"}])
 def test_arguments_that_agree_with_the_plan_are_taken(arguments: Any) -> None:
     assert len(DataLoader(range(30), plan=PLAN, **arguments)) == 3  # type: ignore[arg-type]
 
 
 def test_too_few_samples_make_one_step_where_the_tail_is_wanted() -> None:
     for tail in ("keep", "pad"):
-        assert len(DataLoader(range(5), plan=PLAN, tail=tail)) == 1  # type: ignore[arg-type]
+        assert len(DataLoader(range(5), plan=PLAN, last=tail)) == 1  # type: ignore[arg-type]
 
 
 def test_rows_may_be_dropped_where_short_steps_are_wanted() -> None:
-    loader = DataLoader(range(9), plan=PLAN, tail="keep", on_error="drop")  # type: ignore[arg-type]
+    loader = DataLoader(range(9), plan=PLAN, last="keep", on_error="drop")  # type: ignore[arg-type]
     assert [len(batch) for batch in loader] == [8, 1]
 
 
 def test_a_loader_is_made_anew_from_its_attributes() -> None:
-    first = DataLoader(range(30), plan=PLAN, tail="pad", seed=1)  # type: ignore[arg-type]
-    names = ("dataset", "batch_size", "plan", "tail", "seed", "order", "shard", "uneven")
+    first = DataLoader(range(30), plan=PLAN, last="pad", seed=1)  # type: ignore[arg-type]
+    names = ("dataset", "batch_size", "plan", "last", "seed", "order", "shard")
     again = DataLoader(**{name: getattr(first, name) for name in names})
     assert [batch.data.tolist() for batch in again] == [batch.data.tolist() for batch in first]

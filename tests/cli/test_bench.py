@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from stoker.cli import app
-from stoker.measure.runs import Run
+from stoker.bench.runs import Run
+from stoker.cli.app import app
 
 SMALL = ["--workers", "0,1", "--repeats", "1", "--batches", "4", "--batch-sizes", "4"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from stoker.bench.trial import Trial
 from stoker.cli import demo
-from stoker.measure.trial import Trial
 
 
 def trial(samples_per_s: float, first_batch_s: float = 0.25, model_share: float = 0.5) -> Trial:

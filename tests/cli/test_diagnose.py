@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from stoker.cli import app
-from stoker.measure.diagnosis import Cause, Change, Diagnosis, Tried, diagnosis_from_json
-from stoker.measure.diagnosis.facts import Facts, Given, Pace
+from stoker.cli.app import app
+from stoker.diagnosis import Cause, Change, Diagnosis, TriedChange, diagnosis_from_json
+from stoker.diagnosis.facts import Facts, GivenLoader, Pace
 from stoker.report.findings import closing
 
 MODULE = """
@@ -42,8 +42,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name, answer in (("load_per_core", 0.0), ("crowding", 1.0)):  # the suite itself crowds the machine
-        monkeypatch.setattr(f"stoker.measure.diagnosis.measuring.{name}", lambda answer=answer: answer)
-    monkeypatch.setattr("stoker.measure.diagnosis.measuring.share_taken", lambda seconds: 0.0)
+        monkeypatch.setattr(f"stoker.diagnosis.measuring.{name}", lambda answer=answer: answer)
+    monkeypatch.setattr("stoker.diagnosis.measuring.share_taken", lambda seconds: 0.0)
     yield tmp_path
     sys.modules.pop("trainings", None)
 
@@ -93,19 +93,19 @@ def test_what_cannot_be_diagnosed_says_why_and_leaves_with_2(here: Path, target:
     assert "Traceback" not in done.output + done.stderr
 
 
-def found(*tried: Tried, advice: str = "") -> Diagnosis:
-    facts = Facts(Given("torch", "map", 2), Pace(0.1, 0.1, 0.0, 4, 9))
+def found(*tried: TriedChange, advice: str = "") -> Diagnosis:
+    facts = Facts(GivenLoader("torch", "map", 2), Pace(0.1, 0.1, 0.0, 4, 9))
     return Diagnosis(Cause.STORAGE, "why", facts, tried, (), advice)
 
 
 def test_the_last_lines_say_what_to_change() -> None:
-    better = Tried(Change({"num_workers": 8}), (3.0, 4.0), (1.0, 1.0))
-    best = Tried(Change({}, "stoker"), (30.0, 40.0), (1.0, 1.0))
+    better = TriedChange(Change({"num_workers": 8}), (3.0, 4.0), (1.0, 1.0))
+    best = TriedChange(Change({}, "stoker"), (30.0, 40.0), (1.0, 1.0))
     assert closing(found(better, best, advice="and more")) == [
         "Change: stoker.DataLoader with the same arguments – expect 30 × as fast.",
         "and more",
     ]
-    assert closing(found(Tried(Change({"num_workers": 8}), (1.0,), (1.0,)))) == [
+    assert closing(found(TriedChange(Change({"num_workers": 8}), (1.0,), (1.0,)))) == [
         "No change that was tried makes it 1.15 × as fast."
     ]
     assert closing(found()) == []

@@ -11,11 +11,11 @@ import pytest
 from tests.datasets import Made, number
 from typer.testing import CliRunner, Result
 
-import stoker.measure.running
+import stoker.bench.running
 import stoker.watch.chores
 from stoker import DataLoader
-from stoker.cli import app
-from stoker.measure.running import Running
+from stoker.bench.running import Running
+from stoker.cli.app import app
 from stoker.report.running import cells_of, word_on
 
 ONE = Running(
@@ -79,7 +79,7 @@ def test_it_looks_again_and_again_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(stoker.measure.running, "running", lambda: [ONE])
+    monkeypatch.setattr(stoker.bench.running, "running", lambda: [ONE])
     shown = ask("--every", "2.5")
     assert shown.exit_code == 0
     assert looks == [2.5, 2.5, 2.5]
@@ -88,7 +88,7 @@ def test_it_looks_again_and_again_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_are_shown_as_they_are_and_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = changed(dataset="[red]boo[/red]", command="a\x1b[2Jb")
-    monkeypatch.setattr(stoker.measure.running, "running", lambda: [hostile])
+    monkeypatch.setattr(stoker.bench.running, "running", lambda: [hostile])
     shown = ask("--once").stdout
     assert "[red]boo[/red]" in shown
     assert "a?[2Jb" in shown

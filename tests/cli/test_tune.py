@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import stoker
+from stoker import tuning
 from stoker.auto.tuned import read_tuned
-from stoker.cli import app
+from stoker.bench.runs import Run
 from stoker.cli import tune as tune_command
-from stoker.measure import tuning
-from stoker.measure.runs import Run
+from stoker.cli.app import app
 
 SMALL = ["--budget-s", "1", "--workers", "0,1", "--lanes", "1", "--prefetch", "2", "--batch-sizes", "4"]
 

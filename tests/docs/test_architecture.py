@@ -1,14 +1,23 @@
-"""docs/architecture.md tells the truth: its folder map is the tree, and its picture has one sentence a letter."""
+"""docs/architecture.md tells the truth: its folder map is the tree, and its picture has one sentence a letter.
+
+So does the docstring of every room: it names all of the room's files and folders, and nothing else as one of them.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "stoker"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
+ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+# In a room's docstring, names of files are in backticks, with two spaces before what is said of them.
+NAMED = re.compile(r"((?:`\w+`, )*`\w+`) {2,}")
 MAP_ROW = re.compile(r"^(?P<indent> +)(?P<name>\w+(?:/|\.py)) +\S")
 
 
@@ -55,3 +64,17 @@ def test_every_letter_of_the_picture_has_one_sentence_in_the_order_of_the_flow()
     told = re.findall(r"^- \*\*([A-Z])\*\* ", PAGE, re.MULTILINE)
     assert sorted(drawn) == told == [chr(ord("A") + place) for place in range(len(told))]
     assert told
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.relative_to(PACKAGE).as_posix())
+def test_a_rooms_docstring_names_its_files_once_each_and_no_others(room: Path) -> None:
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    named = [name for row in NAMED.findall(said) for name in re.findall(r"\w+", row)]
+    files = [path.stem for path in room.glob("*.py") if path.stem != "__init__"]
+    assert sorted(named) == sorted(files + [path.parent.name for path in room.glob("*/__init__.py")])
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", PAGE))
+    assert len(named) > 30
+    assert sorted(name for name in named if not (PACKAGE / name).exists()) == []

@@ -14,7 +14,7 @@ from examples import lfw_dataset, overlap, train_ddp, train_mnist
 from PIL import Image
 
 import stoker
-from stoker.measure import load_record
+from stoker.bench import load_record
 
 EXAMPLES = Path(lfw_dataset.__file__).parent
 FACES = ["-draw", "12", "-batch_size", "4"]

@@ -43,9 +43,9 @@ def loader_of(kind: str, action: Any, workers: stoker.Workers) -> Any:
         return stoker.DataLoader(dataset, BATCH, seed=1, **options)
     if kind == "plan":
         plan = stoker.BatchPlan(micro_batch=BATCH, replicas=RANKS)
-        return stoker.DataLoader(dataset, plan=plan, tail="keep", seed=1, **options)
+        return stoker.DataLoader(dataset, plan=plan, last="keep", seed=1, **options)
     if kind == "prefetch":
-        return stoker.AsyncPrefetch(stoker.DataLoader(dataset, BATCH, seed=1, **options), by="process")
+        return stoker.prefetch(stoker.DataLoader(dataset, BATCH, seed=1, **options), by="process")
     sampler: Any = DistributedSampler(dataset, shuffle=False)
     if kind == "distributed":
         return stoker.DataLoader(dataset, BATCH, sampler=sampler, **options)

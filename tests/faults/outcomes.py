@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
     """Run the table unless only rendering is asked for; render."""
     import tempfile
 
-    from stoker.measure.records import machine_facts, version_facts
+    from stoker.bench.records import machine_facts, version_facts
 
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"schema": 1}

@@ -267,7 +267,7 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _save(path: Path, outcomes: list[Outcome]) -> None:
-    from stoker.measure.records import machine_facts, now, version_facts
+    from stoker.bench.records import machine_facts, now, version_facts
 
     record = {"schema": 1, "machine": machine_facts(), "versions": version_facts(("torch", "numpy"))}
     runs = [{**asdict(outcome), "measured_at": now()} for outcome in outcomes]

@@ -221,7 +221,7 @@ def test_retry_as_a_word_means_three_tries_and_then_the_error() -> None:
         for _ in DataLoader(dataset, 8, on_error=OnError("raise", tries=3, pause_s=0.0)):
             pass
     assert dataset.asked[5] == 3
-    policy = DataLoader(Spoilt(8), on_error="retry")._failures.policy
+    policy = DataLoader(Spoilt(8), on_error="retry").asked.policy
     assert (policy.action, policy.tries) == ("raise", 3)
 
 
@@ -229,7 +229,7 @@ def test_a_policy_takes_the_words_that_the_loader_takes() -> None:
     assert OnError("retry") == OnError("raise", tries=3)
     assert OnError("retry", tries=5, pause_s=0.0) == OnError("raise", tries=5, pause_s=0.0)
     for word in ("raise", "skip", "drop", "retry"):
-        assert DataLoader(Spoilt(8), on_error=word)._failures.policy == OnError(word)  # type: ignore[arg-type]
+        assert DataLoader(Spoilt(8), on_error=word).asked.policy == OnError(word)  # type: ignore[arg-type]
     dataset = Spoilt(8, flaky={5: 2})
     assert len(list(DataLoader(dataset, 8, on_error=OnError("retry", pause_s=0.0)))) == 1
 

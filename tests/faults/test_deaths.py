@@ -29,7 +29,7 @@ from stoker import DataLoader, Workers
 from stoker.batches.job import MapJob
 from stoker.contracts import EpochNote
 from stoker.errors import WorkerDied
-from stoker.workers.recovery import Recovery
+from stoker.workers.deaths import Deaths
 
 pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 
@@ -272,7 +272,7 @@ def test_workers_that_die_while_they_start_use_up_the_budget_and_do_not_hang() -
 
 def test_pauses_between_restarts_double_until_something_is_heard() -> None:
     slept: list[float] = []
-    recovery = Recovery(Workers(2, on_death="restart"), sleep=slept.append)
+    recovery = Deaths(Workers(2, on_death="restart"), sleep=slept.append)
     for _ in range(6):
         recovery.pause()
     assert slept == [0.02, 0.04, 0.08, 0.16]

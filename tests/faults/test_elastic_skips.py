@@ -103,11 +103,11 @@ def test_also_for_orders_without_the_loaders_seed_and_with_retries(order: Any, t
         assert indices == [[row[0] for row in step] for step in alone]
 
 
-@pytest.mark.parametrize("uneven", ["pad", "even", "drop"])
-def test_the_padding_of_a_last_step_is_replaced_alike_too(uneven: str) -> None:
+@pytest.mark.parametrize("end", ["keep", "even", "drop"])
+def test_the_padding_of_a_last_step_is_replaced_alike_too(end: str) -> None:
     """The more ranks, the more rows make them equal: those of fewer ranks are the first of them."""
     for samples in (50, 53, 3):
-        last = [steps(ranks, dataset=Half(samples), uneven=uneven)[samples // PER_STEP :] for ranks in RANKS]
+        last = [steps(ranks, dataset=Half(samples), last=end)[samples // PER_STEP :] for ranks in RANKS]
         for one in last:
             for other in last:
                 shorter = min(len(one[0]), len(other[0])) if one and other else 0
@@ -127,7 +127,7 @@ def test_the_padding_of_a_last_step_is_replaced_alike_too(uneven: str) -> None:
 def test_after_a_resume_on_other_ranks_the_same_steps_follow(
     samples: int, bad: set[int], seed: int, ranks: int, then: int, stop: int, way: str
 ) -> None:
-    options: dict[str, Any] = {"dataset": Half(samples, bad), "seed": seed, "uneven": "drop"}
+    options: dict[str, Any] = {"dataset": Half(samples, bad), "seed": seed, "last": "drop"}
     whole = steps(1, **options)
     first = loader_of(0, ranks, way, **options)
     for _ in zip(range(stop), first, strict=False):
@@ -141,7 +141,7 @@ def test_after_a_resume_with_worker_processes_too() -> None:
         first = loader_of(0, ranks, way)
         for _ in zip(range(2), first, strict=False):
             pass
-        assert steps(then, way, first.state_dict(), uneven="drop") == steps(1, uneven="drop")[2:]
+        assert steps(then, way, first.state_dict(), last="drop") == steps(1, last="drop")[2:]
 
 
 # Plans: a rank may be a replica, whose rows are no neighbours
@@ -155,7 +155,7 @@ def test_replicas_replace_what_one_process_for_all_of_them_would(way: str, tail:
     def seen(ranks: int, way: str) -> list[Counter[Any]]:
         passes = []
         for rank in range(ranks):
-            options: dict[str, Any] = {"workers": WAYS[way], "plan": plan, "tail": tail, "on_error": "skip"}
+            options: dict[str, Any] = {"workers": WAYS[way], "plan": plan, "last": tail, "on_error": "skip"}
             loader = DataLoader(Half(53), shard=(rank, ranks), shuffle=True, seed=5, **options)
             passes.append([_real(step) for step in loader])
         return [Counter(chain(*parts)) for parts in zip(*passes, strict=True)]

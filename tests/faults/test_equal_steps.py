@@ -12,7 +12,7 @@ from tests.programs import Nursery
 from torch.utils.data import BatchSampler, DistributedSampler
 
 import stoker
-from stoker import AsyncPrefetch, BatchPlan, DataLoader, OnError, Workers
+from stoker import BatchPlan, DataLoader, OnError, Workers, prefetch
 from stoker.errors import TooManyFailures
 
 SCRIPT = Path(__file__).with_name("equal_ranks.py")
@@ -131,7 +131,7 @@ def test_a_step_that_nothing_can_fill_is_an_error_and_not_a_step_less(
 @ways
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 def test_a_plans_step_that_cannot_be_filled_is_an_error_and_not_a_short_step(way: str, tail: Any) -> None:
-    options: dict[str, Any] = {"plan": BatchPlan(4), "tail": tail, "workers": WAYS[way]}
+    options: dict[str, Any] = {"plan": BatchPlan(4), "last": tail, "workers": WAYS[way]}
     loader: DataLoader[Any] = DataLoader(Spoilt(16, bad=range(1, 16)), on_error="skip", sampler=[*range(16)], **options)
     steps = iter(loader)
     assert batches_of([next(steps)]) == [[0, 0, 0, 0]]
@@ -154,7 +154,7 @@ def test_one_row_that_cannot_be_replaced_takes_no_other_with_it(way: str) -> Non
 def test_steps_of_a_plan_know_how_many_rows_are_left(way: str) -> None:
     plan = BatchPlan(micro_batch=3, gradient_accumulation=2)
     loader: DataLoader[Any] = DataLoader(
-        Spoilt(16, bad=[1, 7, 13]), plan=plan, tail="keep", on_error="drop", workers=WAYS[way], seed=1
+        Spoilt(16, bad=[1, 7, 13]), plan=plan, last="keep", on_error="drop", workers=WAYS[way], seed=1
     )
     steps = list(loader)
     assert batches_of(steps) == [[0, 2, 3, 4, 5], [6, 8, 9, 10, 11], [12, 14, 15]]
@@ -171,7 +171,7 @@ def test_the_mask_of_a_shared_last_step_counts_the_rows_that_are_left(way: str) 
             Spoilt(15, bad),
             plan=BatchPlan(4, hosts=2),
             shard=(1, 2),
-            tail="keep",
+            last="keep",
             on_error="drop",
             workers=WAYS[way],
             seed=1,
@@ -183,12 +183,12 @@ def test_the_mask_of_a_shared_last_step_counts_the_rows_that_are_left(way: str) 
 
 def test_combining_batches_of_ranks_that_drop_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     dropping: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error="drop", shard=(0, 2))
-    with pytest.raises(ValueError, match=r'rebatch=8.*on_error="skip"'):
-        AsyncPrefetch(dropping, rebatch=8)
+    with pytest.raises(ValueError, match=r'batch_size=8.*on_error="skip"'):
+        prefetch(dropping, batch_size=8)
     later: DataLoader[Any] = DataLoader(Spoilt(16), 4, seed=1, on_error=OnError("drop"))
-    accessor = AsyncPrefetch(later, rebatch=8)
+    accessor = prefetch(later, batch_size=8)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r'on_error="skip"'):
         iter(accessor)
-    AsyncPrefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), rebatch=8).close()
+    prefetch(DataLoader(Spoilt(16), 4, seed=1, on_error="skip", shard=(0, 2)), batch_size=8).close()

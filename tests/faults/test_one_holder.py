@@ -163,7 +163,7 @@ def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_agai
     iterator: Any = iter(loader)
     check(next(iterator), 0)
     crew, dead, crew_slot = iterator._crew, iterator._workers[0], iterator._pool.take()
-    look = crew._sender.lost_with
+    look = crew._handed.sender.lost_with
 
     def late(worker: int) -> Any:
         crew.submit(Ticket(10**6, Ask.ROWS, crew_slot, 0, 1, 1, crew._epoch, 0, [0]))  # there is something to answer
@@ -173,7 +173,7 @@ def test_a_ticket_that_was_answered_while_the_dead_were_counted_is_not_sent_agai
             os.sched_yield()
         return look(worker)
 
-    crew._sender.lost_with = late
+    crew._handed.sender.lost_with = late
     kill([dead])
     for step in range(1, 100):
         check(next(iterator), 4 * step)

@@ -17,7 +17,7 @@ from stoker import DataLoader, OnError, Workers
 from stoker.contracts import Ask, Ticket
 from stoker.errors import WorkerDied, WorkerTimeout
 from stoker.workers.control import FIRST, ORDER, ROW, SINCE, Control
-from stoker.workers.recovery import Held, Recovery
+from stoker.workers.deaths import Deaths, Held
 
 pytestmark = pytest.mark.faults
 LIMIT_S = 0.5
@@ -202,19 +202,19 @@ def _control(**lanes: tuple[int, int, int, int]) -> list[int]:
 
 
 def test_only_workers_with_a_sample_past_its_time_are_ended() -> None:
-    recovery = Recovery(Workers(2, 2, sample_timeout_s=1.0))
+    recovery = Deaths(Workers(2, 2, sample_timeout_s=1.0))
     control = _control(lane0=(4, 0, 1, 10), lane1=(4, 2, 3, 2_000_000_000), lane3=(5, 0, 0, 2_000_000_000))
     assert recovery.stuck(control, ROOM, now_ns=2_500_000_000) == {0}
     assert recovery.stuck(_control(lane3=(5, 0, 0, 5)), ROOM, now_ns=2_500_000_000) == {1}
 
 
 def test_a_lane_that_has_begun_no_sample_is_not_stuck() -> None:
-    recovery = Recovery(Workers(2, sample_timeout_s=1.0))
+    recovery = Deaths(Workers(2, sample_timeout_s=1.0))
     assert recovery.stuck(_control(lane0=(4, 0, -1, 0)), ROOM, now_ns=10**12) == set()
 
 
 def test_a_sample_that_was_finished_while_its_worker_was_ended_is_not_blamed() -> None:
-    recovery = Recovery(Workers(1, sample_timeout_s=1.0))
+    recovery = Deaths(Workers(1, sample_timeout_s=1.0))
     recovery.stuck(_control(lane0=(4, 0, 1, 10)), ROOM, now_ns=2_000_000_000)
     ticket = Ticket(4, Ask.ROWS, 0, 0, 4, 8, 1, keys=np.arange(4))
     assert recovery.verdict(Held(ROOM.lanes_at, ticket, 2, 0), True, True, -9) is None

@@ -226,7 +226,7 @@ def _tell(name: str, outcome: Outcome) -> None:
 
 def save(path: Path, outcomes: dict[str, Outcome]) -> None:
     """Put these runs into the record, whose other parts stay."""
-    from stoker.measure.records import machine_facts, now, version_facts
+    from stoker.bench.records import machine_facts, now, version_facts
 
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     record |= {"schema": 1, "machine": machine_facts(), "versions": version_facts(("torch", "numpy", "pillow"))}

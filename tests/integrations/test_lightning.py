@@ -29,7 +29,7 @@ ORDERS: dict[str, dict[str, Any]] = {
     "torch's": {},
     "torch's shuffle": {"shuffle": True},
     "seeded": {"shuffle": True, "seed": 7},
-    "ordered": {"order": "shuffle", "seed": 7, "uneven": "even"},
+    "ordered": {"order": "shuffle", "seed": 7, "last": "even"},
     "sharded": {"seed": 7, "shard": (0, 1)},
     "seeded, with workers": {"shuffle": True, "seed": 7, "num_workers": 2},
     "seeded, with threads": {"shuffle": True, "seed": 7, "workers": stoker.Workers(0, lanes=3)},

@@ -110,7 +110,7 @@ def test_plans_iterables_and_wrappers_can_be_looped_over(backend: str) -> None:
     assert total(stoker.DataLoader(SizedNumbers(12), 4)).item() == 66
     assert total(stoker.to_device(torch.utils.data.DataLoader(Made(12, number), 4), "cpu")).item() == 66
     for by in ("thread", "process"):
-        with stoker.AsyncPrefetch(stoker.DataLoader(Made(12, number), 4), by=by) as ahead:
+        with stoker.prefetch(stoker.DataLoader(Made(12, number), 4), by=by) as ahead:
             assert total(ahead).item() == 66
 
 

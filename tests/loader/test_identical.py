@@ -13,9 +13,11 @@ from tests.comparing import outcomes
 from tests.datasets import (
     Awaited,
     AwaitedOrNot,
+    FillsNamedRows,
     FillsRows,
     InRuns,
     Made,
+    RefusesSix,
     number,
     picture,
     ragged_every_fifth,
@@ -171,9 +173,24 @@ def test_rows_of_dtypes_unknown_to_numpy_are_loaded_the_ordinary_way(dtype: torc
     assert [batch["image"].dtype for batch in loader] == [dtype] * 3
 
 
-def test_with_workers_a_dataset_fills_rows_itself() -> None:
-    (*_, last) = stoker.DataLoader(FillsRows(40), 4, num_workers=2, multiprocessing_context="fork")
+@pytest.mark.parametrize("workers", [Workers(0, 0), Workers(0, 2), Workers(2, 1, "fork")], ids=str)
+def test_a_dataset_fills_rows_itself_whoever_loads(workers: Workers) -> None:
+    (*_, last) = stoker.DataLoader(FillsRows(40), 4, workers=workers)
     assert last["by"].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_row_that_cannot_be_filled_is_a_bad_sample_as_any(processes: int) -> None:
+    loader = stoker.DataLoader(RefusesSix(12), 4, num_workers=processes, on_error="drop")
+    assert [batch["label"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 7], [8, 9, 10, 11]]
+    with pytest.raises(ValueError, match="six"):
+        list(stoker.DataLoader(RefusesSix(12), 4, num_workers=processes))
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_rows_with_text_are_loaded_the_ordinary_way(processes: int) -> None:
+    batches = list(stoker.DataLoader(FillsNamedRows(8), 4, num_workers=processes))
+    assert [name for batch in batches for name in batch["name"]] == [f"sample {index}" for index in range(8)]
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -137,7 +137,7 @@ def test_after_a_signal_handlers_exception_the_pass_and_the_state_stand_where_th
 
 
 @each_crew
-@pytest.mark.parametrize("where", ["_note", "_fill", "_hand_over"])
+@pytest.mark.parametrize("where", ["_hear", "_fill", "_hand_over"])
 def test_after_an_exception_in_the_middle_of_its_work_a_pass_goes_on_raising(workers: Workers, where: str) -> None:
     loader = stoker.DataLoader(NUMBERS, 4, workers=workers)
     iterator: Any = iter(loader)

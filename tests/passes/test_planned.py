@@ -34,11 +34,11 @@ def real(loader: Any) -> list[list[int]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(plan=factorisations(24), other=factorisations(24), shuffle=st.booleans(), tail=st.sampled_from(["drop", "pad"]))
+@given(plan=factorisations(24), other=factorisations(24), shuffle=st.booleans(), last=st.sampled_from(["drop", "pad"]))
 def test_any_factors_of_the_same_product_give_the_same_samples_in_the_same_order(
     plan: BatchPlan, other: BatchPlan, shuffle: bool, tail: Any
 ) -> None:
-    loaders = [numbers(100, plan=each, shuffle=shuffle, seed=3, tail=tail) for each in (plan, other)]
+    loaders = [numbers(100, plan=each, shuffle=shuffle, seed=3, last=tail) for each in (plan, other)]
     for _ in range(3):
         first, second = (rows(loader) for loader in loaders)
         assert first == second
@@ -78,21 +78,21 @@ def test_every_kind_of_sample_has_views(workers: int) -> None:
     ("tail", "last"), [("drop", []), ("keep", [[16, 17, 18]]), ("pad", [[16, 17, 18, 16, 17, 18, 16, 17]])]
 )
 def test_the_tail_is_dropped_kept_or_padded(tail: Any, last: Any, workers: int) -> None:
-    loader = numbers(19, tail=tail, num_workers=workers)
+    loader = numbers(19, last=tail, num_workers=workers)
     assert rows(loader) == [list(range(8)), list(range(8, 16)), *last]
     assert len(loader) == len(iter(loader)) == 2 + len(last)
 
 
 def test_a_padded_loader_masks_every_step() -> None:
-    full, _, padded = list(numbers(19, tail="pad"))
+    full, _, padded = list(numbers(19, last="pad"))
     assert full.mask.all()
     assert padded.mask.tolist() == [True] * 3 + [False] * 5
     assert [mask.tolist() for mask in padded.micro_masks()][1] == [True, False]
-    assert [batch.mask for batch in numbers(19, tail="keep")] == [None] * 3
+    assert [batch.mask for batch in numbers(19, last="keep")] == [None] * 3
 
 
 def test_a_padded_step_repeats_rows_of_every_kind() -> None:
-    last = list(DataLoader(Made(11, record), plan=PLAN, tail="pad"))[-1]
+    last = list(DataLoader(Made(11, record), plan=PLAN, last="pad"))[-1]
     assert last["name"] == [f"sample {8 + row % 3}" for row in range(8)]
     assert last["pair"][0].shape == (8, 4)
 
@@ -118,12 +118,12 @@ def test_hosts_are_disjoint_and_complete_over_two_epochs(hosts: int, length: int
 
 
 @settings(max_examples=60, deadline=None)
-@given(hosts=st.sampled_from([1, 2, 3, 4]), length=st.integers(1, 100), tail=st.sampled_from(["keep", "pad"]))
+@given(hosts=st.sampled_from([1, 2, 3, 4]), length=st.integers(1, 100), last=st.sampled_from(["keep", "pad"]))
 def test_real_rows_of_all_hosts_are_the_epoch_in_its_order(hosts: int, length: int, tail: Any) -> None:
-    parts = [real(host(number, hosts, length, tail=tail)) for number in range(hosts)]
+    parts = [real(host(number, hosts, length, last=tail)) for number in range(hosts)]
     together = [index for step in zip(*parts, strict=True) for part in step for index in part]
     assert together == Shuffle(length, 5).indices(range(length), 0).tolist()
-    sizes = [[len(step) for step in rows(host(number, hosts, length, tail=tail))] for number in range(hosts)]
+    sizes = [[len(step) for step in rows(host(number, hosts, length, last=tail))] for number in range(hosts)]
     assert all(each == sizes[0] for each in sizes)
     assert tail == "keep" or set(sizes[0]) == {24 // hosts}
 
@@ -171,7 +171,7 @@ def test_ranks_of_two_hosts_are_replicas_of_theirs() -> None:
 @pytest.mark.parametrize("tail", ["keep", "pad"])
 def test_replicas_share_a_last_partial_step_evenly(tail: Any) -> None:
     plan = BatchPlan(2, replicas=3, device_iterations=2)
-    parts = [real(numbers(19, plan=plan, shard=(number, 3), tail=tail)) for number in range(3)]
+    parts = [real(numbers(19, plan=plan, shard=(number, 3), last=tail)) for number in range(3)]
     assert [part[-1] for part in parts] == [[12, 13, 14], [15, 16, 17], [18]]
 
 
@@ -187,16 +187,16 @@ def test_torchruns_environment_says_which_host_this_is(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("tail", ["drop", "keep", "pad"])
 def test_batches_of_a_batch_sampler_are_put_together(workers: int, collate: Any, tail: Any) -> None:
     batches = BatchSampler(SequentialSampler(range(19)), 2, drop_last=False)
-    expected = rows(numbers(19, tail=tail))
+    expected = rows(numbers(19, last=tail))
     for sampler in (batches, [*batches]):
-        loader = numbers(19, tail=tail, batch_sampler=sampler, collate_fn=collate, num_workers=workers)
+        loader = numbers(19, last=tail, batch_sampler=sampler, collate_fn=collate, num_workers=workers)
         assert rows(loader) == expected
         assert len(loader) == len(iter(loader)) == len(expected)
 
 
 def test_a_batch_samplers_own_drop_last_is_kept() -> None:
     batches = BatchSampler(SequentialSampler(range(21)), 2, drop_last=True)
-    assert rows(numbers(21, tail="keep", batch_sampler=batches))[-1] == [16, 17, 18, 19]
+    assert rows(numbers(21, last="keep", batch_sampler=batches))[-1] == [16, 17, 18, 19]
 
 
 def widen(samples: list[int]) -> torch.Tensor:
@@ -206,7 +206,7 @@ def widen(samples: list[int]) -> torch.Tensor:
 
 def test_a_collate_function_sees_the_batch_samplers_batches() -> None:
     growing = [[0], [1, 2], [3], [4, 5], [6], [7, 8]]
-    loader = numbers(9, batch_sampler=growing, collate_fn=widen, tail="keep")
+    loader = numbers(9, batch_sampler=growing, collate_fn=widen, last="keep")
     assert rows(loader) == [[0, -1, 1, 2, 3, -1, 4, 5], [6, -1, 7, 8]]
 
 
@@ -252,7 +252,7 @@ def test_a_replica_that_is_a_rank_draws_what_the_sample_draws(workers: int) -> N
     plan = BatchPlan(2, gradient_accumulation=2, replicas=2, device_iterations=2)
 
     def made(rank: int, ranks: int, processes: int) -> Any:
-        arguments: dict[str, Any] = {"plan": plan, "seed": 2, "shuffle": True, "tail": "keep", "on_error": "skip"}
+        arguments: dict[str, Any] = {"plan": plan, "seed": 2, "shuffle": True, "last": "keep", "on_error": "skip"}
         return DataLoader(Drawn(), shard=(rank, ranks), num_workers=processes, **arguments)
 
     alone = made(0, 1, 0)

@@ -119,7 +119,7 @@ def test_places_outside_the_plan_are_refused(place: Any, said: str) -> None:
 
 def test_questions_that_make_no_sense_are_refused() -> None:
     plan = BatchPlan(4)
-    with pytest.raises(ValueError, match="tail should be one of"):
+    with pytest.raises(ValueError, match="last should be one of"):
         plan.steps_per_epoch(10, "cut")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="length should be at least 0"):
         plan.steps_per_epoch(-1)

@@ -162,7 +162,7 @@ def test_a_short_step_has_fewer_micro_batches_and_no_grid() -> None:
     assert [len(part) for part in batch.iterations()] == [12, 3]
     assert batch.micro_batch(1, 0, 1)[0].tolist() == [14]
     for view in (batch.grid, lambda: batch.replica(0)):
-        with pytest.raises(ValueError, match=r'15 rows.*= 24 samples per step.*tail="pad"'):
+        with pytest.raises(ValueError, match=r'15 rows.*= 24 samples per step.*last="pad"'):
             view()
     with pytest.raises(IndexError, match=r"15 rows.*begins at row 16"):
         batch.micro_batch(1, 0, 2)

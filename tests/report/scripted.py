@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stoker.measure.runs import Failure, Span, TrialRecord
-from stoker.measure.settings import Setting
-from stoker.measure.trial import Trial
+from stoker.bench.runs import Span, TrialRecord, Trouble
+from stoker.bench.settings import Setting
+from stoker.bench.trial import Trial
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>evil</b> $x$ [red]"
 MACHINE = {"cores": 2, "memory_gib": 24.0, "system": "Linux 6", "processor": "a processor"}
@@ -39,6 +39,6 @@ def records(dataset: str = "photos", sleeps_s: tuple[float, ...] = (0.0, 0.5)) -
     noted = Setting(dataset, "stoker", 16, 2, sleep_s=sleeps_s[-1])
     spans = (Span(11, 0, 0.0, 0.1), Span(12, 0, 0.01, 0.1), Span(11, 1, 0.1, 0.2))
     made.append(record(noted, 0, 500.0, kind="timeline", spans=spans))
-    failure = Failure("KeyError", "'no label'", "data.py:12 in __getitem__", "Traceback of <it>")
+    failure = Trouble("KeyError", "'no label'", "data.py:12 in __getitem__", "Traceback of <it>")
     made.append(TrialRecord(Setting(dataset, "torch", 8, 4), 0, failure=failure, machine=MACHINE, versions=VERSIONS))
     return made

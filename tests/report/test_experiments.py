@@ -8,10 +8,10 @@ import pytest
 from benchmarks.experiment_pages import PAGES, body_of, peak_share
 from benchmarks.render import replace_between
 
-from stoker.measure.groups import group
-from stoker.measure.runs import Run, TrialRecord
-from stoker.measure.settings import Setting
-from stoker.measure.trial import Trial
+from stoker.bench.groups import group
+from stoker.bench.runs import Run, TrialRecord
+from stoker.bench.settings import Setting
+from stoker.bench.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "experiments"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.report.scripted import HOSTILE, records
 
-from stoker.measure.groups import METRICS, group
+from stoker.bench.groups import METRICS, group
 from stoker.report.page import page_of, save_page
 
 CHROMIUM = shutil.which("chromium")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.report.scripted import HOSTILE, record, records
 
-from stoker.measure.groups import METRICS, group, timelines
-from stoker.measure.settings import Setting
+from stoker.bench.groups import METRICS, group, timelines
+from stoker.bench.settings import Setting
 from stoker.report.facets import hue, panels, x_values
 from stoker.report.plots import KINDS, kind_figure, save_figure, save_plots
 from stoker.report.steps import loop_of, timeline_figure, waits_figures

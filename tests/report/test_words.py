@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from tests.report.scripted import HOSTILE, record, records
 
-from stoker.measure.groups import group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.settings import Setting
-from stoker.measure.statistics import summarise
+from stoker.bench.groups import group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.settings import Setting
+from stoker.bench.statistics import summarise
 from stoker.report.table import figure, memory_note, notes_of, table_of, with_deviation
 from stoker.report.verdict import verdicts
 

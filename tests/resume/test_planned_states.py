@@ -59,7 +59,7 @@ def resumed_everywhere(make: Any, *others: Any) -> None:
 def test_a_state_loads_with_other_factors_of_the_same_product(tail: Any, shuffle: bool) -> None:
     def made(**factors: Any) -> Any:
         plan = BatchPlan(**factors)
-        return lambda: DataLoader(range(35), plan=plan, seed=3, shuffle=shuffle, tail=tail)  # type: ignore[arg-type]
+        return lambda: DataLoader(range(35), plan=plan, seed=3, shuffle=shuffle, last=tail)  # type: ignore[arg-type]
 
     resumed_everywhere(
         made(micro_batch=2, gradient_accumulation=2, device_iterations=2),
@@ -108,7 +108,7 @@ def test_batch_samplers_go_on(collate: Any, kind: str) -> None:
         drawn = RandomSampler(range(19), generator=torch.Generator().manual_seed(3))
         sampler: Any = BatchSampler(drawn, 2, drop_last=kind == "drawn")
         sampler = [[number, number + 1] for number in range(0, 19, 2)][:9] if kind == "list" else sampler
-        return DataLoader(range(19), plan=PLAN, batch_sampler=sampler, collate_fn=collate, tail="keep")  # type: ignore[arg-type]
+        return DataLoader(range(19), plan=PLAN, batch_sampler=sampler, collate_fn=collate, last="keep")  # type: ignore[arg-type]
 
     resumed_everywhere(make)
 
@@ -128,7 +128,7 @@ def test_a_state_of_other_groups_of_batches_is_refused() -> None:
     [("drop", []), ("keep", [[8, 9, 10, *range(100, 105)]]), ("pad", [[8, 9, 10, *range(100, 105)]])],
 )
 def test_the_ends_of_all_workers_make_one_tail(workers: int, tail: Any, last: Any) -> None:
-    loader = DataLoader(SizedEnds((11, 5, 16)[:workers]), plan=PLAN, num_workers=workers, tail=tail)
+    loader = DataLoader(SizedEnds((11, 5, 16)[:workers]), plan=PLAN, num_workers=workers, last=tail)
     if workers == 1:
         expected = [[*range(8)], *{"drop": [], "keep": [[8, 9, 10]], "pad": [[8, 9, 10, 8, 9, 10, 8, 9]]}[tail]]
     else:  # 3 + 5 samples at the ends are one full step, whatever the tail
@@ -139,7 +139,7 @@ def test_the_ends_of_all_workers_make_one_tail(workers: int, tail: Any, last: An
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_streams_epochs_are_alike(persistent: bool) -> None:
-    loader = DataLoader(Ends((11, 6)), plan=PLAN, num_workers=2, tail="pad", persistent_workers=persistent)
+    loader = DataLoader(Ends((11, 6)), plan=PLAN, num_workers=2, last="pad", persistent_workers=persistent)
     assert rows(loader) == rows(loader)
     if persistent:
         loader._iterator._shutdown_workers()  # type: ignore[union-attr]
@@ -151,11 +151,11 @@ def test_a_streams_epochs_are_alike(persistent: bool) -> None:
 )
 def test_a_stream_goes_on_from_every_step(lengths: tuple[int, ...], tail: Any) -> None:
     workers = len(lengths) if len(lengths) > 1 else 0
-    resumed_everywhere(lambda: DataLoader(Ends(lengths), plan=PLAN, num_workers=workers, tail=tail))
+    resumed_everywhere(lambda: DataLoader(Ends(lengths), plan=PLAN, num_workers=workers, last=tail))
 
 
 def test_a_damaged_count_of_joined_steps_is_refused() -> None:
-    loader = DataLoader(Ends((11,)), plan=PLAN, tail="keep")
+    loader = DataLoader(Ends((11,)), plan=PLAN, last="keep")
     with pytest.raises(StateError, match="joined"):
         loader.load_state_dict({**loader.state_dict(), "joined": -1})
 
@@ -173,6 +173,6 @@ def test_a_stream_that_breaks_says_so() -> None:
 
 def test_the_public_checker_resumes_steps_everywhere() -> None:
     def made(plan: BatchPlan) -> Any:
-        return lambda: DataLoader(range(35), plan=plan, shuffle=True, seed=3, tail="pad")  # type: ignore[arg-type]
+        return lambda: DataLoader(range(35), plan=plan, shuffle=True, seed=3, last="pad")  # type: ignore[arg-type]
 
     assert_resumes_everywhere(made(PLAN))

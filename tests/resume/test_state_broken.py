@@ -236,7 +236,7 @@ MORE: dict[str, Any] = {
     "of an epoch": lambda: DataLoader(Drawn(12), batch_size=2, sampler=DistributedSampler(Drawn(12), 1, 0)),
     "skipping": lambda: DataLoader(Drawn(12), batch_size=2, on_error="skip"),
     "planned": lambda: DataLoader(Drawn(12), plan=BatchPlan(1, replicas=2)),
-    "planned stream": lambda: DataLoader(Forgetful(12), plan=BatchPlan(1, replicas=2), tail="pad"),
+    "planned stream": lambda: DataLoader(Forgetful(12), plan=BatchPlan(1, replicas=2), last="pad"),
 }
 ODD = st.one_of(
     JUNK,

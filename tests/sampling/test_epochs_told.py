@@ -286,7 +286,7 @@ class TestRanksThatStartLater:
 class TestLoadersMadeAnewByATrainer:
     """Trainers call the class again with all its arguments and a sampler of their own, and say shuffle=False."""
 
-    @pytest.mark.parametrize("own", [{"order": "shuffle"}, {"seed": 3, "uneven": "even"}, {"seed": 3, "shard": (0, 2)}])
+    @pytest.mark.parametrize("own", [{"order": "shuffle"}, {"seed": 3, "last": "even"}, {"seed": 3, "shard": (0, 2)}])
     def test_their_sampler_takes_the_place_of_the_order(self, own: Any) -> None:
         loader = DataLoader(range(6), 2, sampler=SequentialSampler(range(6)), shuffle=False, **own)  # type: ignore[arg-type]
         assert batches(loader) == [[0, 1], [2, 3], [4, 5]]

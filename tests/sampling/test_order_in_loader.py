@@ -73,20 +73,20 @@ def test_a_mix_takes_from_datasets_put_one_behind_the_other() -> None:
 @given(
     length=st.integers(0, 60),
     world=st.sampled_from([1, 2, 3, 4, 6, 12]),
-    uneven=st.sampled_from(["pad", "even", "drop"]),
+    end=st.sampled_from(["keep", "even", "drop"]),
 )
-def test_ranks_make_equal_steps_and_share_the_epoch(length: int, world: int, uneven: str) -> None:
-    loaders = [rank(number, world, length, uneven=uneven) for number in range(world)]
+def test_ranks_make_equal_steps_and_share_the_epoch(length: int, world: int, end: str) -> None:
+    loaders = [rank(number, world, length, last=end) for number in range(world)]
     parts = [batches(loader) for loader in loaders]
     assert len({tuple(map(len, part)) for part in parts}) == 1
     assert [len(part) for part in parts] == [len(loader) for loader in loaders]
     order = Shuffle(length, 5).indices(range(length), 0).tolist()
     together = [index for step in zip(*parts, strict=True) for batch in step for index in batch]
     left = length % 12
-    kept = {"pad": length, "even": length - left % world, "drop": length - left}[uneven]
+    kept = {"keep": length, "even": length - left % world, "drop": length - left}[end]
     assert together[:kept] == order[:kept]
     padding = together[kept:]
-    assert len(padding) == (-left % world if uneven == "pad" else 0)
+    assert len(padding) == (-left % world if end == "keep" else 0)
     assert padding == [order[place % length] for place in range(len(padding))]
 
 
@@ -107,7 +107,7 @@ def test_torchruns_environment_says_who_this_rank_is(monkeypatch: pytest.MonkeyP
 
 
 def test_drop_last_drops_the_last_step_of_all_ranks() -> None:
-    assert batches(rank(1, 3, drop_last=True)) == batches(rank(1, 3, uneven="drop"))
+    assert batches(rank(1, 3, drop_last=True)) == batches(rank(1, 3, last="drop"))
 
 
 def test_a_distributed_sampler_keeps_working_as_it_is() -> None:
@@ -168,8 +168,8 @@ class Endless(IterableDataset[int]):
         ({"order": "shuffle", "batch_sampler": [[1]]}, ValueError, "sampler"),
         ({"shard": (3, 3)}, ValueError, "rank 3"),
         ({"shard": (0, 2), "shuffle": True}, ValueError, "seed="),
-        ({"uneven": "pad"}, ValueError, "uneven"),
-        ({"uneven": "odd", "seed": 1}, ValueError, "odd"),
+        ({"last": "even"}, ValueError, "seed="),
+        ({"last": "odd", "seed": 1}, ValueError, "odd"),
         ({"reseed": "batch"}, ValueError, "reseed"),
     ],
 )

@@ -147,7 +147,7 @@ def test_draws_repeat_after_a_resume_in_the_middle_of_an_epoch(kind: str) -> Non
 
 
 def test_ranks_draw_what_one_rank_would() -> None:
-    ranks = [drawn_in(DataLoader(Draws(), batch_size=3, seed=7, shard=(rank, 3), uneven="drop")) for rank in range(3)]
+    ranks = [drawn_in(DataLoader(Draws(), batch_size=3, seed=7, shard=(rank, 3), last="drop")) for rank in range(3)]
     assert [row[:3] for rank in ranks for row in rank] == expected()[:9]
 
 

@@ -41,7 +41,7 @@ def make_loader(plan: stoker.BatchPlan, tail: Any, **more: Any) -> Any:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.rand(SAMPLES, 3, generator=generator, dtype=torch.float64)
     dataset = torch.utils.data.TensorDataset(inputs, inputs.square().sum(dim=1, keepdim=True), torch.arange(SAMPLES))
-    return stoker.DataLoader(dataset, plan=plan, tail=tail, shuffle=True, seed=5, **more)
+    return stoker.DataLoader(dataset, plan=plan, last=tail, shuffle=True, seed=5, **more)
 
 
 def train(model: nn.Module, loader: Any) -> list[int]:

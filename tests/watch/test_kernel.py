@@ -54,7 +54,7 @@ def test_a_long_pass_does_not_import_psutil_in_the_loop() -> None:
         chores._PAGE_EVERY_NS = 0  # the page, at every step
         loader = stoker.DataLoader(range(20), batch_size=2)
         for batch in loader:
-            loader._tally.memory.due_ns = 1  # and a look at memory
+            loader._course.watch.tally.memory.due_ns = 1  # and a look at memory
         assert loader.stats().peak_bytes > 0
         print("psutil" in sys.modules)
     """

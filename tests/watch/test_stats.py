@@ -19,7 +19,7 @@ from tests.datasets import Awaited, Made, Numbers, number, picture, ragged_every
 from torch.utils.data import Dataset, TensorDataset
 
 from stoker import DataLoader, Workers
-from stoker.measure.trial import count_bytes
+from stoker.bench.trial import count_bytes
 from stoker.watch.stats import Stats
 
 WHO: dict[str, Workers] = {
@@ -174,11 +174,11 @@ def test_peak_memory_is_that_of_all_processes_together_and_outlives_them() -> No
 def test_memory_is_looked_at_unasked_when_a_look_is_due() -> None:
     loader: DataLoader[Any] = DataLoader(Made(8, number), 1)
     list(loader)
-    assert loader._stats().peak_bytes == 0  # a short pass is not held up
-    loader._tally.memory.due_ns = 1
+    assert loader.stats(memory=False).peak_bytes == 0  # a short pass is not held up
+    loader._course.watch.tally.memory.due_ns = 1
     list(loader)
-    assert loader._stats().peak_bytes > 0
-    assert loader._tally.memory.due_ns > loader._tally.clock()
+    assert loader.stats(memory=False).peak_bytes > 0
+    assert loader._course.watch.tally.memory.due_ns > loader._course.watch.tally.clock()
 
 
 def test_another_thread_may_ask_at_any_time() -> None:
@@ -188,7 +188,7 @@ def test_another_thread_may_ask_at_any_time() -> None:
 
     def ask() -> None:
         while not over.is_set():
-            seen.append(loader._stats())
+            seen.append(loader.stats(memory=False))
 
     asker = threading.Thread(target=ask)
     asker.start()

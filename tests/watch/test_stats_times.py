@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from stoker import DataLoader
 from stoker.contracts import Answer, Report
 from stoker.watch.tally import PassTally, Tally
+from stoker.watch.watch import Watch
 
 MS = 1_000_000
 
@@ -48,7 +49,7 @@ class Timed(Dataset[Any]):
 def timed(**options: Any) -> tuple[DataLoader[Any], Hand]:
     clock = Hand()
     loader: DataLoader[Any] = DataLoader(Timed(clock, **options))
-    loader._tally = Tally(clock)
+    loader._course.watch = Watch(Tally(clock))
     return loader, clock
 
 
@@ -134,7 +135,7 @@ def test_a_wait_that_is_not_over_counts_already() -> None:
 def test_what_a_listener_takes_inside_next_is_waiting(device: str | None) -> None:
     clock = Hand()
     loader: DataLoader[Any] = DataLoader(Timed(clock, milliseconds=0), device=device)
-    loader._tally = Tally(clock)
+    loader._course.watch = Watch(Tally(clock))
     seen: list[float] = []
     loader.on_stats(lambda stats, _step: (seen.append(stats.wait_s), clock.turn(7)), every=2)
     for _ in loader:
@@ -146,8 +147,8 @@ def test_what_a_listener_takes_inside_next_is_waiting(device: str | None) -> Non
 
 def test_a_look_at_memory_counts_in_the_window_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     loader, clock = timed(milliseconds=0)
-    loader._tally.memory.due_ns = 1
-    monkeypatch.setattr(loader._tally.memory, "look", lambda _pids: clock.turn(5))
+    loader._course.watch.tally.memory.due_ns = 1
+    monkeypatch.setattr(loader._course.watch.tally.memory, "look", lambda _pids: clock.turn(5))
     seen: list[float] = []
     loader.on_stats(lambda stats, _step: seen.append(stats.wait_s), every=1)
     batches = iter(loader)
@@ -213,7 +214,7 @@ def test_passes_beyond_number_are_folded() -> None:
     loader, _clock = timed()
     for _ in range(50):
         list(loader)
-    assert len(loader._tally._passes) == 1
+    assert len(loader._course.watch.tally._passes) == 1
     assert loader.stats().steps == 200
 
 
@@ -221,7 +222,7 @@ def test_summing_up_on_the_way_changes_nothing() -> None:
     loader, clock = timed()
     for _ in loader:
         clock.turn(30)
-        before = loader._stats()
-        loader._latest()._count.sum_up()  # type: ignore[misc, union-attr]
-        assert loader._stats() == before
-    assert loader._stats().steps == 4
+        before = loader.stats(memory=False)
+        loader._course.watch._latest().count.sum_up()  # type: ignore[misc, union-attr]
+        assert loader.stats(memory=False) == before
+    assert loader.stats(memory=False).steps == 4

@@ -1,5 +1,6 @@
-"""What a loader was asked for, and whether it fits together.
+"""What a loader was asked for, and what follows from it.
 
-`asked`      the arguments that torch's loader does not have, and who sees them
-`checks`     whether they fit together;  `planned`  a `BatchPlan` read for one loader
+`asked`      the call, kept as it was given, and who sees those arguments that torch does not have
+`settle`     rules from that to what torch's constructor gets and what the engine gets
+`checks`     whether arguments fit together;  `planned`  a `BatchPlan` read for one loader
 """

@@ -1,4 +1,4 @@
-"""What a loader was asked for: who loads, and whether the arguments fit together.
+"""Who loads, and whether the arguments fit together.
 
 Torch's own constructor checks torch's arguments; here are those that torch does not have, and combinations. Each error
 says what to change.
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from stoker.arguments.asked import LASTS, Asked
 from stoker.contracts import OnError, Workers
 from stoker.order import Order
 from stoker.order.mix import part_length
@@ -78,19 +79,14 @@ def check_dataset(dataset: Any, workers: Workers, shuffle: bool | None) -> None:
         )
 
 
-def is_plain(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
-    """Whether nothing but the loader itself says which samples come next."""
-    return sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset)
-
-
-def check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: Any, seed: Any, shard: Any) -> None:
+def check_order(asked: Asked) -> None:
     """An order needs a dataset that it can be put upon."""
-    if not is_plain(dataset, sampler, batch_sampler):
+    if not asked.is_plain:
         raise ValueError(
             "order and shard say which samples come next; an IterableDataset, a sampler or a batch_sampler says so "
             "itself. Use one or the other."
         )
-    if shard is not None and shuffle and seed is None:
+    if asked.shard is not None and asked.shuffle and asked.seed is None:
         raise ValueError("all ranks must shuffle alike: give seed= beside shard= and shuffle=True")
 
 
@@ -99,6 +95,29 @@ def check_length(order: Order, dataset: Any) -> None:
     needed = part_length(order)  # of a mix or a repeat: the samples behind it, not the draws
     if needed > len(dataset):
         raise ValueError(f"the order is over {needed} samples, but the dataset has {len(dataset)}")
+
+
+def check_last(asked: Asked) -> None:
+    """What becomes of the epoch's last, partial step."""
+    if asked.last is None:
+        return
+    if asked.last not in LASTS:
+        raise ValueError(f"last should be one of {LASTS}, but got {asked.last!r}")
+    if asked.drop_last and asked.last != "drop":
+        raise ValueError(f'drop_last=True and last="{asked.last}" contradict each other: leave drop_last out')
+    if asked.last == "pad" and asked.plan is None:
+        raise ValueError(
+            'last="pad" fills the last step up and masks what was added, which needs a plan: pass '
+            'plan=stoker.BatchPlan(…), or use last="keep", which only makes the parts of all ranks equal.'
+        )
+
+
+def check_last_of_torchs(asked: Asked) -> None:
+    """Where torch's samplers, or the user's, say which samples come: nobody shares the last step over ranks."""
+    if asked.last == "even" and asked.plan is None:
+        raise ValueError('last="even" says how ranks share the last step: it needs seed=, order= or shard=')
+    if asked.last == "drop" and asked.batch_sampler is not None and asked.plan is None:
+        raise ValueError('last="drop" is for the batch_sampler to say: pass it drop_last=True')
 
 
 def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
@@ -127,13 +146,3 @@ def check_reseed(reseed: Any, workers: Workers, dataset: Any) -> None:
             f"reseed='sample' seeds the generators that all threads of a process share, so it needs lanes=1, but "
             f"workers={workers} has {workers.lanes}. Use more processes, or draw from stoker.rng() in the dataset."
         )
-
-
-def threads_only(workers: Workers) -> bool:
-    """Whether the training process loads with threads of its own."""
-    return workers.processes == 0 and workers.lanes > 1
-
-
-def length_of(dataset: Any) -> int:
-    """How many samples there are, for datasets that are known to say so."""
-    return len(dataset)

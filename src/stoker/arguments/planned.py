@@ -14,44 +14,20 @@ Who is who follows from the number of ranks (`shard=`, torch.distributed, or tor
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import BatchSampler
 
+from stoker.arguments.asked import Asked, Last
 from stoker.batches import is_default_collate
-from stoker.contracts import OnError
 from stoker.order import LastStep, LeftoversFirst, Order, Sequential, Shard, Shuffle, Spread
 from stoker.order.permutation import Numbers
-from stoker.plan import TAILS, BatchPlan, Tail
+from stoker.plan import BatchPlan, Tail
+from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan, choose_shard
 
-_UNEVEN = {"drop": ("drop",), "keep": ("pad", "even"), "pad": ("pad",)}
-"""What ranks may do with the last, partial step, for each tail."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Those of a loader's arguments that a plan has a say in."""
-
-    dataset: Any
-    batch_size: int | None
-    sampler: Any
-    batch_sampler: Any
-    collate_fn: Any
-    drop_last: bool
-    shard: tuple[int, int] | None
-    uneven: str | None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the loader itself decides which samples come."""
-        return self.sampler is None and self.batch_sampler is None and not self.is_stream
-
-    @property
-    def is_stream(self) -> bool:
-        return isinstance(self.dataset, IterableDataset)
+_TAILS: dict[Last, Tail] = {"drop": "drop", "keep": "keep", "even": "keep", "pad": "pad"}
 
 
 @dataclass(frozen=True)
@@ -93,8 +69,8 @@ class Planned:
         if self.tail != "drop" or samples is None or samples >= self.whole.samples_per_step:
             return
         raise ValueError(
-            f'the dataset has {samples} samples, fewer than one step takes: {self.whole}. With tail="drop" there would '
-            f'be no step at all. Use tail="pad" or tail="keep", or a plan of at most {samples} samples.'
+            f'the dataset has {samples} samples, fewer than one step takes: {self.whole}. With last="drop" there would '
+            f'be no step at all. Use last="pad" or last="keep", or a plan of at most {samples} samples.'
         )
 
     def steps_of(self, batches: int) -> int:
@@ -124,47 +100,12 @@ class ReplicaOrder(OrderPlan):
         return step * self.spread.rows
 
 
-class Grouped:
-    """Several batches of a batch sampler as one; the rest is the batch sampler's own."""
-
-    def __init__(self, batches: Any, count: int, drop_last: bool) -> None:
-        self._batches, self._count, self._drop_last = batches, count, drop_last
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        taken, keys = 0, list[Any]()
-        for batch in self._batches:
-            taken, keys = taken + 1, [*keys, *batch]
-            if taken == self._count:
-                yield keys
-                taken, keys = 0, []
-        if keys and not self._drop_last:
-            yield keys
-
-    def __len__(self) -> int:
-        full, left = divmod(len(self._batches), self._count)
-        return full + (left > 0 and not self._drop_last)
-
-    def __str__(self) -> str:
-        return f"{self._count} × {type(self._batches).__name__}"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # not made yet, as in a copy
-            raise AttributeError(name)
-        return getattr(self._batches, name)
-
-
-def sampler_name(sampler: Any) -> str:
-    """What a state calls a sampler: two of another name cannot go on from each other's place."""
-    return str(sampler) if isinstance(sampler, Grouped) else type(sampler).__name__
-
-
-def read_plan(plan: Any, tail: Any, asked: Asked, on_error: OnError) -> tuple[Planned, Asked]:
+def read_plan(asked: Asked) -> tuple[Planned, Asked]:
     """The plan as this loader has to follow it, and the arguments that the engine gets instead."""
-    if plan is None:
-        raise ValueError("tail says what to do with a plan's last step: pass plan=stoker.BatchPlan(…) too")
+    plan: Any = asked.plan
     if not isinstance(plan, BatchPlan):
         raise TypeError(f"plan should be a stoker.BatchPlan, but got {plan!r} ({type(plan).__name__})")
-    tail = _check_tail(tail, asked, on_error)
+    tail = _tail_of(asked)
     planned = Planned(plan, tail, Shard(), is_stream=asked.is_stream)
     remade = _made_from(asked, planned)
     if remade is not None:
@@ -196,21 +137,14 @@ def _made_from(asked: Asked, planned: Planned) -> tuple[Planned, Asked] | None:
     return None
 
 
-def _check_tail(tail: Any, asked: Asked, on_error: OnError) -> Tail:
-    if tail is None:
-        tail = "drop"
-    if tail not in TAILS:
-        raise ValueError(f"tail should be one of {TAILS}, but got {tail!r}")
-    if asked.drop_last and tail != "drop":
-        raise ValueError(f'drop_last=True and tail="{tail}" contradict each other: leave drop_last out')
-    if asked.uneven is not None and asked.uneven not in _UNEVEN[tail]:
-        raise ValueError(f'uneven="{asked.uneven}" and tail="{tail}" contradict each other: leave uneven out')
-    if on_error.action == "drop" and tail != "keep":
+def _tail_of(asked: Asked) -> Tail:
+    tail = _TAILS[asked.last or "drop"]
+    if asked.policy.action == "drop" and tail != "keep":
         raise ValueError(
             'on_error="drop" makes batches shorter, but every step of a plan has the same number of rows. Use '
-            'on_error="skip", which takes another sample in the place of a bad one, or tail="keep".'
+            'on_error="skip", which takes another sample in the place of a bad one, or last="keep".'
         )
-    return cast(Tail, tail)
+    return tail
 
 
 def _check_batch_size(plan: BatchPlan, asked: Asked) -> None:
@@ -242,7 +176,8 @@ def _find_rank(planned: Planned, asked: Asked) -> tuple[Planned, Asked]:
 
 def _group(planned: Planned, asked: Asked) -> tuple[Planned, Asked]:
     """Steps of a user's batch sampler: several of its batches each."""
-    plan, batches = planned.plan, asked.batch_sampler
+    plan = planned.plan
+    batches: Any = asked.batch_sampler
     count, drops = plan.combined_batch // plan.micro_batch, planned.tail == "drop"
     own_size = getattr(batches, "batch_size", None) if type(batches) is BatchSampler else None
     if own_size not in (None, plan.micro_batch):

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker.nested import size_of
+
 _BUDGET_S = 0.5  # for all of it. A guess: enough for some slow samples, short enough not to be noticed at a start
 _ALONE_S = 0.1  # of that, by one thread
 _MOST_SAMPLES = 32
@@ -139,15 +141,7 @@ def _at_once(count: int, dataset: Any, indices: list[int], clock: Callable[[], f
 
 def sample_bytes(sample: Any) -> int:
     """The bytes of a sample's tensors and arrays; anything else counts as a number."""
-    if isinstance(sample, torch.Tensor):
-        return sample.numel() * sample.element_size()
-    if isinstance(sample, np.ndarray):
-        return sample.nbytes
-    if isinstance(sample, dict):
-        return sum(map(sample_bytes, sample.values()))
-    if isinstance(sample, tuple | list):
-        return sum(map(sample_bytes, sample))
-    return 8
+    return size_of(sample, other_bytes=8)
 
 
 def shipping_bytes(dataset: Any) -> int | None:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.auto.probe import cores
 from stoker.contracts import SHARES, START_METHODS, Workers
@@ -145,16 +145,26 @@ def _check_value(name: str, value: Any) -> None:
         raise ValueError(f"{name} should be a whole number from {_LEAST[name]}, but is {value!r}")
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(Protocol):
     """The arguments of a loader that a file may decide, as they were given."""
 
-    batch_size: int | None
-    num_workers: int | str
-    workers: Workers | None
-    prefetch_factor: int | None
-    multiprocessing_context: Any = None
-    batch_sampler: Any = None
+    @property
+    def batch_size(self) -> int | None: ...
+
+    @property
+    def num_workers(self) -> int | str: ...
+
+    @property
+    def workers(self) -> Workers | None: ...
+
+    @property
+    def prefetch_factor(self) -> int | None: ...
+
+    @property
+    def multiprocessing_context(self) -> Any: ...
+
+    @property
+    def batch_sampler(self) -> Any: ...
 
 
 def decided_by(path: str | os.PathLike[str], given: Arguments) -> tuple[int | None, Workers, int | None]:

@@ -1,9 +1,11 @@
 """Rows become batches: what torch's `default_collate` would give, written once, straight into a slot.
 
-`layout`, `rows`, `gather`, `read_into`  samples to rows of a slot, and rows to columns
+`layout`, `rows`, `gather`, `read_into`  samples to rows of a slot, and rows to columns;  `row_writer`  which way
+`large`         large rows, copied past the caches
 `collate`       what torch would do with a value;  `packing`  batches that are not rows
 `items`         walking an iterable dataset, and finding the place again
 `own_state`     states of the user's own datasets and samplers
+`careful`       samples one by one, with each allowed to fail
 `inline`        batches made where they are asked for
 `job`, `iterable_job`   tickets to reports;  `delivery`  reports to the batch the user gets
 """

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.contracts import NO_ROW, Failed, Fetch, Gap, OnError, Randomness, Run
+from stoker.contracts import NO_ROW, Failed, Fetch, Gap, OnError, Randomness, SampleRun
 from stoker.errors import RemoteError
 
 
@@ -31,7 +31,7 @@ class Careful:
     retries: int = 0  # tries so far beyond the first of each sample
     here: bool = False  # in the training process: an error that will be raised is raised itself
 
-    def load(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
+    def load(self, fetch: Fetch, run: SampleRun, randomness: Randomness | None, first_row: int) -> list[Any]:
         if fetch.by_runs and randomness is None and not self.singly:
             try:
                 return fetch.many(run.keys)
@@ -40,7 +40,7 @@ class Careful:
                     raise
         return self._one_by_one(fetch, run, randomness, first_row)
 
-    def _one_by_one(self, fetch: Fetch, run: Run, randomness: Randomness | None, first_row: int) -> list[Any]:
+    def _one_by_one(self, fetch: Fetch, run: SampleRun, randomness: Randomness | None, first_row: int) -> list[Any]:
         one = fetch.one if randomness is None else _seeded(fetch.one, run, randomness)
         mark = self.mark or _unseen
         samples: list[Any] = []
@@ -102,5 +102,5 @@ def _unseen(row: int) -> None:
     """Nobody watches."""
 
 
-def _seeded(one: Callable[[Any], Any], run: Run, randomness: Randomness) -> Callable[[Any], Any]:
+def _seeded(one: Callable[[Any], Any], run: SampleRun, randomness: Randomness) -> Callable[[Any], Any]:
     return lambda key: randomness.one(one, key, run)

@@ -7,20 +7,19 @@ loader's `collate_fn`, which for torch's default decides strides and dtypes in j
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from stoker.batches.careful import Careful
-from stoker.batches.collate import leaf_of
-from stoker.batches.gather import gather_layout, gather_rows, gather_small, plain_indices
+from stoker.batches.gather import gather_small, plain_indices
 from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
-from stoker.batches.layout import Layout, Misfit, learn, rebuild
-from stoker.batches.rows import read_columns, write_rows
-from stoker.batches.sizes import size_of
-from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, Run
+from stoker.batches.layout import Misfit, rebuild
+from stoker.batches.row_writer import RowWriter, Written
+from stoker.batches.rows import read_columns
+from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, SampleRun
+from stoker.nested import size_of
 from stoker.slots import SlotPool
 
 Replace = Callable[[list[Any], int, int, int, Any], Any]
@@ -43,12 +42,13 @@ class InlineBatches:
     ) -> None:
         self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
         self._on_error = on_error or OnError()
-        self._layout: Layout | None = None
+        self._writer = RowWriter(fetch, in_process=True)
         self.samples = 0  # in the latest batch
         self.size_bytes = 0  # of it
         self.retries = 0  # tries of samples beyond the first, so far
         self._gathers = fetch.arrays is not None and style.as_rows
-        self._learn = functools.partial(learn, leaf_of=functools.partial(leaf_of, contiguous=True))
+        # Randomness that belongs to samples is set around each: such a dataset is asked for samples.
+        self._reads = style.as_rows and not style.single and randomness is None
 
     def of_keys(self, keys: Any, position: int, note: EpochNote, replace: Replace) -> Any:
         """The batch of these indices, the first of which stands at `position` in the epoch."""
@@ -57,13 +57,21 @@ class InlineBatches:
                 return self._gather(keys)
             except (Misfit, IndexError, RuntimeError):
                 pass  # an index that is not a plain one: the dataset itself says what is wrong with it
+        if self._reads and self._writer.reads and len(keys):
+            try:
+                return self._read(keys, position, note)
+            except Misfit:
+                pass
+            except Exception:
+                if self._on_error == OnError():
+                    raise
         if self._on_error == OnError():
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:
             samples = self._carefully(plain_keys(keys), position, note, replace)
             if samples is DROPPED:
                 return DROPPED
-        run = Run(iter(()), 0, position, note)
+        run = SampleRun(iter(()), 0, position, note)
         self.samples = len(samples) if type(samples) is list else len(keys)  # `__getitems__` may give anything
         return self.of_item(samples[0], run) if self._style.single else self.of_samples(samples, run)
 
@@ -96,11 +104,11 @@ class InlineBatches:
             self.retries += careful.retries
             CURRENT_RUN.reset(token)
 
-    def of_item(self, item: Any, run: Run) -> Any:
+    def of_item(self, item: Any, run: SampleRun) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""
         return self._collate(item, run)
 
-    def of_samples(self, samples: Any, run: Run) -> Any:
+    def of_samples(self, samples: Any, run: SampleRun) -> Any:
         """The batch of these samples."""
         if self._style.as_rows and type(samples) is list and samples:
             try:
@@ -109,41 +117,31 @@ class InlineBatches:
                 pass
         return self._collate(samples, run)
 
-    def _collate(self, samples: Any, run: Run) -> Any:
+    def _collate(self, samples: Any, run: SampleRun) -> Any:
         batch = collate_run(self._style, samples, run, self._randomness)
         self.size_bytes = size_of(batch)
         return batch
 
     def _rows(self, samples: list[Any]) -> Any:
-        if self._layout is not None:
-            try:
-                return self._write(self._layout, samples)
-            except Misfit:
-                pass  # samples may have changed shape since the last batch
-        layout = self._learn(samples[0])
-        batch = self._write(layout, samples)
-        self._layout = layout
+        return self._batch_of(self._writer.write(samples, self._memory, 0, len(samples)), len(samples))
+
+    def _read(self, keys: Any, position: int, note: EpochNote) -> Any:
+        run = run_of(keys, position, note)
+        batch = self._batch_of(self._writer.read(run, self._memory, 0, run.rows), run.rows)
+        self.samples = run.rows
         return batch
 
-    def _write(self, layout: Layout, samples: list[Any]) -> Any:
-        rows = len(samples)
-        memory = self._memory(layout.offsets(rows)[-1])
-        self.size_bytes = layout.row_bytes * rows
-        loose = write_rows(layout, samples, memory, 0, rows)
-        return rebuild(layout.tree, read_columns(layout, memory, rows, loose))
+    def _batch_of(self, written: Written, rows: int) -> Any:
+        self.size_bytes = written.layout.row_bytes * rows
+        return rebuild(written.layout.tree, read_columns(written.layout, written.memory, rows, written.loose))
 
     def _gather(self, keys: Any) -> Any:
-        arrays, rows = self._fetch.arrays or (), len(keys)
-        indices = plain_indices(keys)
-        layout = self._layout = self._layout or gather_layout(arrays, self._fetch.bare)
-        size = layout.offsets(rows)[-1]
+        layout, rows = self._writer.gather_layout(), len(keys)
         self.samples, self.size_bytes = rows, layout.row_bytes * rows
-        if size <= SMALL_BYTES:
-            columns = gather_small(arrays, indices)
+        if layout.offsets(rows)[-1] <= SMALL_BYTES:
+            columns = gather_small(self._fetch.arrays or (), plain_indices(keys))
             return columns[0] if self._fetch.bare else columns
-        memory = self._memory(size)
-        gather_rows(layout, arrays, indices, memory, 0, rows)
-        return rebuild(layout.tree, read_columns(layout, memory, rows, []))
+        return self._batch_of(self._writer.gather(keys, self._memory, 0, rows), rows)
 
     def _memory(self, size: int) -> Bytes:
         if size <= SMALL_BYTES:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,13 +22,11 @@ from typing import Any
 import numpy as np
 
 from stoker.batches.careful import Careful
-from stoker.batches.collate import avoid_shared_memory, collate_plainly, leaf_of
-from stoker.batches.gather import gather_layout, gather_rows, plain_indices
-from stoker.batches.layout import Layout, Misfit, learn
+from stoker.batches.collate import avoid_shared_memory, collate_plainly
+from stoker.batches.layout import Layout, Misfit
 from stoker.batches.own_state import Untold, has_state, restore, sealed_state_of, state_of, usable
 from stoker.batches.packing import Packed, pack
-from stoker.batches.read_into import Reader
-from stoker.batches.rows import write_rows
+from stoker.batches.row_writer import RowWriter, Written
 from stoker.contracts import (
     CURRENT_RUN,
     Answer,
@@ -43,7 +39,7 @@ from stoker.contracts import (
     OnError,
     Randomness,
     Report,
-    Run,
+    SampleRun,
     Ticket,
 )
 from stoker.errors import RemoteError
@@ -87,7 +83,6 @@ class MapJob:
     style: Style
     in_process: bool = False  # runs in the training process: errors and batches are handed over as they are
     worker: int = 0
-    _layout: Layout | None = None
     _announced: set[int] = field(default_factory=set)
     randomness: Randomness | None = None
     on_error: OnError = field(default_factory=OnError)
@@ -95,9 +90,11 @@ class MapJob:
     sample_timeout_s: float | None = None  # for samples that are awaited; others are watched from outside
     _mark: Callable[[int], None] | None = None
     _box: EpochBox = field(default_factory=EpochBox)
-    _reader: Reader | None = None
     _keeps_state: bool = False
     _retries: int = 0  # during the ticket at hand; each lane has a job of its own, and coroutines count by themselves
+
+    def __post_init__(self) -> None:
+        self._writer = RowWriter(self.fetch, self.in_process)
 
     @property
     def dataset(self) -> Any:
@@ -111,8 +108,6 @@ class MapJob:
         state = usable(state)
         if state is not None and not isinstance(state, Untold):
             restore(self.dataset, state)
-        if hasattr(self.dataset, "read_into"):
-            self._reader = Reader(self.dataset)
 
     def for_lane(self, mark: Callable[[int], None] | None) -> MapJob:
         """The same job for another lane of this process: lanes share the dataset, and announce layouts on their own."""
@@ -163,9 +158,9 @@ class MapJob:
         return self._report(ticket, Answer.CANCELLED)
 
     def _rows(self, ticket: Ticket, slot: MapSlot) -> Report:
-        if self.fetch.arrays is not None:
+        if self._writer.gathers:
             return self._gather(ticket, slot)
-        if self._reader is not None and self._layout is not None and self.randomness is None:
+        if self._writer.reads and self.randomness is None:
             try:
                 return self._read_into(ticket, slot)
             except Exception:
@@ -174,7 +169,7 @@ class MapJob:
         return self._finish(ticket, slot, self._load(ticket))
 
     def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
-        if self.style.as_rows and self.fetch.arrays is not None:
+        if self.style.as_rows and self._writer.gathers:
             try:
                 return self._gather(ticket, slot)
             except Misfit:
@@ -200,7 +195,7 @@ class MapJob:
         return self._pack(ticket, slot, self._collate(ticket, samples))
 
     def _collate(self, ticket: Ticket, samples: Any) -> Any:
-        run = Run(iter(()), 0, ticket.position, self._box.note)
+        run = SampleRun(iter(()), 0, ticket.position, self._box.note)
         return collate_run(self.style, samples, run, self.randomness)
 
     def _odd(self, ticket: Ticket, slot: MapSlot, samples: Any) -> Report:
@@ -228,11 +223,11 @@ class MapJob:
                 report = self._write(part, slot, [sample])
                 loose.append((row, report.payload))
         report.start, report.stop = ticket.start, ticket.stop
-        report.payload = Payload(self._layout if report.layout else None, failed=failed, parts=loose)
+        report.payload = Payload(self._writer.layout if report.layout else None, failed=failed, parts=loose)
         return report
 
     async def _await(self, key: Any, position: int, careful: Careful) -> Any:
-        CURRENT_RUN.set(Run(iter(()), 1, position, self._box.note))  # of this coroutine's own context
+        CURRENT_RUN.set(SampleRun(iter(()), 1, position, self._box.note))  # of this coroutine's own context
         return await careful.load_async(self._await_once, key)
 
     async def _await_once(self, key: Any) -> Any:
@@ -266,54 +261,22 @@ class MapJob:
         return state_of(self.dataset) if self.in_process else sealed_state_of(self.dataset)
 
     def _write(self, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
-        if self._layout is not None:
-            try:
-                return self._write_as(self._layout, ticket, slot, samples)
-            except Misfit:
-                pass
-        if not samples:
-            raise Misfit
-        layout = learn(samples[0], functools.partial(leaf_of, contiguous=self.in_process))
-        if self._layout is not None and layout.fingerprint == self._layout.fingerprint:
-            raise Misfit
-        if not self.in_process:
-            _check_ships(layout)
-        report = self._write_as(layout, ticket, slot, samples)
-        self._layout = layout
-        return report
-
-    def _write_as(self, layout: Layout, ticket: Ticket, slot: MapSlot, samples: list[Any]) -> Report:
-        size = layout.offsets(ticket.rows)[-1]
-        loose = write_rows(layout, samples, slot(size), ticket.start, ticket.rows)
-        return self._written(ticket, layout, size, loose)
+        return self._written(ticket, self._writer.write(samples, slot, ticket.start, ticket.rows))
 
     def _gather(self, ticket: Ticket, slot: MapSlot) -> Report:
-        arrays = self.fetch.arrays or ()
-        indices = plain_indices(ticket.keys)
-        layout = self._layout or gather_layout(arrays, self.fetch.bare)
-        size = layout.offsets(ticket.rows)[-1]
-        gather_rows(layout, arrays, indices, slot(size), ticket.start, ticket.rows)
-        self._layout = layout
-        return self._written(ticket, layout, size, [])
+        return self._written(ticket, self._writer.gather(ticket.keys, slot, ticket.start, ticket.rows))
 
     def _read_into(self, ticket: Ticket, slot: MapSlot) -> Report:
-        layout, reader = self._layout, self._reader
-        assert layout is not None and reader is not None  # noqa: PT018 - the caller has looked
-        size = layout.offsets(ticket.rows)[-1]
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
-        token = CURRENT_RUN.set(run)
-        try:
-            reader.read(layout, run.keys, slot(size), ticket.start, ticket.rows, self._mark)
-        finally:
-            CURRENT_RUN.reset(token)
-        return self._written(ticket, layout, size, [])
+        return self._written(ticket, self._writer.read(run, slot, ticket.start, ticket.rows, self._mark))
 
-    def _written(self, ticket: Ticket, layout: Layout, size: int, loose: list[Any]) -> Report:
-        payload = None
+    def _written(self, ticket: Ticket, written: Written) -> Report:
+        layout, loose, payload = written.layout, written.loose, None
         if layout.fingerprint not in self._announced or loose:
             announced = None if layout.fingerprint in self._announced else layout
             self._announced.add(layout.fingerprint)
             payload = Payload(announced, loose or None)
+        size = written.size_bytes
         return self._report(ticket, Answer.DONE, size_bytes=size, layout=layout.fingerprint, payload=payload)
 
     def _pack(self, ticket: Ticket, slot: MapSlot, batch: Any) -> Report:
@@ -344,21 +307,13 @@ def _has_gaps(keys: Any) -> bool:
     return isinstance(keys, list) and any(key is Gap.GAP for key in keys)
 
 
-def _check_ships(layout: Layout) -> None:
-    """A layout with a class that cannot be pickled would be announced and never arrive."""
-    try:
-        pickle.dumps(layout)
-    except Exception:  # pickling local classes raises several types
-        raise Misfit from None
-
-
-def run_of(keys: Any, position: int, note: EpochNote) -> Run:
+def run_of(keys: Any, position: int, note: EpochNote) -> SampleRun:
     """A run whose samples know where they stand."""
     plain = plain_keys(keys)
-    return Run(iter(plain), len(plain), position, note)
+    return SampleRun(iter(plain), len(plain), position, note)
 
 
-def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]:
+def load_run(fetch: Fetch, run: SampleRun, randomness: Randomness | None) -> list[Any]:
     """Load the samples of a run, which is the current one meanwhile."""
     token = CURRENT_RUN.set(run)
     try:
@@ -367,7 +322,7 @@ def load_run(fetch: Fetch, run: Run, randomness: Randomness | None) -> list[Any]
         CURRENT_RUN.reset(token)
 
 
-def collate_run(style: Style, samples: Any, run: Run, randomness: Randomness | None) -> Any:
+def collate_run(style: Style, samples: Any, run: SampleRun, randomness: Randomness | None) -> Any:
     """Collate a whole batch; what that draws is keyed by the batch's first position."""
     collate = style.collate or collate_plainly
     token = CURRENT_RUN.set(run)

@@ -17,8 +17,8 @@ from stoker.contracts import NO_ROW, Bytes, Gap
 
 
 @dataclass
-class Reader:
-    """Calls a dataset's `read_into` for the rows of a run."""
+class RowReader:
+    """Calls a dataset's `read_into` for the rows of a run; its layout has nothing loose, which has no row to fill."""
 
     dataset: Any
 
@@ -31,8 +31,6 @@ class Reader:
         rows: int,
         mark: Callable[[int], None] | None = None,
     ) -> None:
-        if layout.has_loose:
-            raise Misfit  # text has no row to be written into
         for row, key in enumerate(keys, start):
             if key is Gap.GAP:
                 raise Misfit  # a row that is left out

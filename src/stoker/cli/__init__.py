@@ -1,50 +1,33 @@
 """A person's door: the `stoker` command.
 
-One file a subcommand: parse, call, print. Nothing is decided here that a program could not decide too. The files of
-subcommands import only typer when they are loaded, and torch, Pillow or rich when they are run, so that `stoker
---help` answers at once.
+`demo`, `bench`, `tune`, `report`, `diagnose`, `top`  one file a subcommand: parse, call, print
+`app`    all of them together
+`words`  from the words of a command line to values;  `bars`  what is shown while something is measured or made
+
+Nothing is decided here that a program could not decide too. The files of subcommands import only typer when they are
+loaded, and torch, Pillow or rich when they are run, so that `stoker --help` answers at once. What the command needs
+beyond a loader is an extra, and this file needs nothing, so that a command without it can say so.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
 
-import typer
-
-from stoker.cli import bench, demo, diagnose, report, top, tune
-
-app = typer.Typer(
-    name="stoker",
-    help="Stoker keeps accelerators fed: a data loader for training models.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # the usual traceback: it can be searched for, and hides nothing
-)
-app.command()(demo.demo)
-app.command()(bench.bench)
-app.command()(tune.tune)
-app.command()(report.report)
-app.command()(diagnose.diagnose)
-app.command()(top.top)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from stoker import __version__
-
-        typer.echo(f"stoker {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _stoker(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    """Stoker keeps accelerators fed: a data loader for training models."""
+from stoker.errors import MissingExtra
+from stoker.extras import brought_by
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; where its packages are not installed, say in one line how to get them."""
+    try:
+        _run()
+    except MissingExtra as missing:
+        sys.exit(f"stoker: {missing}")
+
+
+def _run() -> None:
+    with brought_by("tools"):
+        import rich  # noqa: F401  every subcommand prints with it
+
+        from stoker.cli.app import app
     app()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stoker.measure.targets import Target
+    from stoker.bench.targets import Target
 
 
 def output() -> Console:
@@ -42,8 +42,8 @@ def find_targets(texts: Iterable[str], samples: int | None, cache: Path | None, 
 
     TargetError, a ValueError, for one that names nothing.
     """
-    from stoker.measure.datasets import DatasetOptions, default_cache
-    from stoker.measure.targets import resolve
+    from stoker.bench.datasets import DatasetOptions, default_cache
+    from stoker.bench.targets import resolve
 
     with bar_on(console) as bar:
         tasks: dict[str, Any] = {}

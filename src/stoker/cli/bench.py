@@ -2,7 +2,7 @@
 
 Parses the sweep, makes or imports the targets, runs what is left of the plan with a bar that knows the time left, and
 prints the table. Every trial is saved before the next begins, so Ctrl-C loses one trial, and the same command goes on
-where it was. What the numbers mean and how they are taken: `stoker.measure`.
+where it was. What the numbers mean and how they are taken: `stoker.bench`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from stoker.cli.words import checked, listed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stoker.measure.plan import Plan, Turn
-    from stoker.measure.runs import Run, TrialRecord
-    from stoker.measure.settings import Sweep
-    from stoker.measure.targets import Target
+    from stoker.bench.plan import Plan, Turn
+    from stoker.bench.runs import Run, TrialRecord
+    from stoker.bench.settings import Sweep
+    from stoker.bench.targets import Target
 
 _COMMAND = "bench"
 _LARGEST_BUILT_IN = 20_000  # samples; an epoch that is longer repeats what is stored anyway
@@ -55,7 +55,7 @@ def bench(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a trial is given up.")] = 600.0,
 ) -> None:
     """Measure loading over batch sizes, workers, lanes, models and loaders; save every trial."""
-    from stoker.measure.plan import Plan
+    from stoker.bench.plan import Plan
 
     sweep = checked(_COMMAND, _sweep, targets, batch_sizes, workers, lanes, prefetch, pin_memory, sleep, loaders)
     checked(_COMMAND, sweep.scaled, scale)
@@ -64,9 +64,9 @@ def bench(
 
 
 def _measure(plan: Plan, folder: Path, cache: Path | None, timeout_s: float) -> None:
-    from stoker.measure.plan import check_continues, save_plan
-    from stoker.measure.runs import Run
-    from stoker.measure.sweep import facts_now
+    from stoker.bench.plan import check_continues, save_plan
+    from stoker.bench.runs import Run
+    from stoker.bench.sweep import facts_now
 
     console = output()
     facts = facts_now()
@@ -90,7 +90,7 @@ def _sweep_with_bar(
 ) -> None:
     from rich.markup import escape
 
-    from stoker.measure.sweep import Remaining, Watcher, run_sweep, turns_left
+    from stoker.bench.sweep import Remaining, Watcher, run_sweep, turns_left
 
     given = {name for name, target in targets.items() if target.is_loader}
     records, problems = run.load()
@@ -138,7 +138,7 @@ def _resolve(plan: Plan, cache: Path | None, console: Console) -> dict[str, Targ
 
 def _print_result(run: Run, console: Console) -> bool:
     """Print what the run holds by now; whether anything was measured."""
-    from stoker.measure.groups import group
+    from stoker.bench.groups import group
     from stoker.report.table import memory_note, notes_of, table_of
     from stoker.report.verdict import verdicts
 
@@ -163,7 +163,7 @@ def _sweep(
     sleep: str,
     loaders: str,
 ) -> Sweep:
-    from stoker.measure.settings import AUTO, LOADERS, Sweep
+    from stoker.bench.settings import AUTO, LOADERS, Sweep
 
     return Sweep(
         datasets=tuple(dict.fromkeys(targets)),

@@ -24,7 +24,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stoker.measure.trial import Trial
+    from stoker.bench.trial import Trial
 
     Trials = dict[tuple[str, "int | str"], list[Trial]]
 
@@ -78,12 +78,12 @@ def _show(folder: Path, images: int, seconds: float, model_ms: float) -> None:
             trials = _compare(dataset, _loaders(), seconds, model_ms / 1e3, bar)
     console.print(table_of(trials, f"{images} JPEG photos, batches of {BATCH_SIZE}, a model of {model_ms:g} ms"))
     rounds = len(trials[STOKER, "auto"])
-    for note in (
+    for line in (
         "waiting    share of the run in which the model had no batch",
         "1st batch  from asking for it to having it, start of the workers included",
         f"auto       Stoker decides; compared with torch's best. Median of rounds: {rounds}.",
     ):
-        console.print(note, highlight=False)
+        console.print(line, highlight=False)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def _loaders() -> dict[str, MakeLoader]:
 
 
 def _draw(folder: Path, images: int, bar: Any) -> Any:
-    from stoker.measure.faces import FacesDataset, draw_faces
+    from stoker.bench.datasets.faces import FacesDataset, draw_faces
 
     task = bar.add_task(_DRAWING, total=images)
     draw_faces(folder, images, progress=lambda done, _total: bar.update(task, completed=done))
@@ -152,7 +152,7 @@ def _turns() -> list[tuple[str, WorkerCount]]:
 
 
 def _one_pass(loader: MakeLoader, dataset: Any, count: WorkerCount, model_s: float, limit: int | None = None) -> Trial:
-    from stoker.measure.trial import measure
+    from stoker.bench.trial import measure
 
     batches = loader(dataset, batch_size=BATCH_SIZE, shuffle=True, num_workers=count)
     return measure(batches, model=lambda _batch: time.sleep(model_s), limit=limit)

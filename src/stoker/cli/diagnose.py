@@ -1,7 +1,7 @@
 """`stoker diagnose TARGET`: is the loader the bottleneck, where in it does the time go, and what would help.
 
 Imports the target, measures with a line that says what is being measured, prints the verdict and the numbers, and saves
-all of it if asked to. How it is measured and judged: `stoker.measure.diagnosis`.
+all of it if asked to. How it is measured and judged: `stoker.diagnosis`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from stoker.measure.diagnosis import Diagnosis
+    from stoker.diagnosis import Diagnosis
 
 
 def diagnose(
@@ -49,8 +49,8 @@ def diagnose(
 
 
 def _diagnosed(target: str, step_ms: float | None, device: str | None, seconds: float, console: Any) -> Diagnosis:
-    from stoker.measure.diagnosis import DiagnosisError, diagnose
-    from stoker.measure.targets import TargetError, resolve_training
+    from stoker.bench.targets import TargetError, resolve_training
+    from stoker.diagnosis import DiagnosisError, diagnose
 
     try:
         loader, step = resolve_training(target)

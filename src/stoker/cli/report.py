@@ -15,8 +15,8 @@ def report(
     title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
 ) -> None:
     """Make one HTML page with charts, tables and the verdict of a run."""
-    from stoker.measure.groups import group
-    from stoker.measure.runs import load_runs
+    from stoker.bench.groups import group
+    from stoker.bench.runs import load_runs
     from stoker.report.page import save_page
 
     try:

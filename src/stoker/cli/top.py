@@ -41,7 +41,7 @@ def _watch(console: Any, every_s: float) -> None:
 
 
 def _look() -> Any:
-    from stoker.measure.running import running
+    from stoker.bench.running import running
     from stoker.report.running import table_of_running
 
     loaders = running()

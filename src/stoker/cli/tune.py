@@ -1,6 +1,6 @@
 """`stoker tune TARGET`: the best settings for this dataset on this machine, found in about a minute.
 
-Searches with short trials (how: `stoker.measure.tuning`), prints the winning call and what was tried, and writes the
+Searches with short trials (how: `stoker.tuning`), prints the winning call and what was tried, and writes the
 settings as TOML, which `stoker.DataLoader(dataset, tuned="stoker.toml")` reads.
 """
 
@@ -18,10 +18,10 @@ from stoker.cli.words import checked, fail, listed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stoker.measure.runs import TrialRecord
-    from stoker.measure.settings import Setting
-    from stoker.measure.targets import Target
-    from stoker.measure.tuning import Aim, Tuning
+    from stoker.bench.runs import TrialRecord
+    from stoker.bench.settings import Setting
+    from stoker.bench.targets import Target
+    from stoker.tuning import Aim, Tuning
 
 _COMMAND = "tune"
 
@@ -87,7 +87,7 @@ def _aim(
     shuffle: bool,
 ) -> Aim:
     from stoker.contracts import START_METHODS
-    from stoker.measure.tuning import Aim
+    from stoker.tuning import Aim
 
     processes, lanes, prefetch, start_methods = tries
     methods = {name: name for name in START_METHODS}
@@ -137,7 +137,7 @@ class _Watch:
     def tune(self, target: Target, aim: Aim) -> Tuning:
         import time
 
-        from stoker.measure.tuning import Teller, tune
+        from stoker.tuning import Teller, tune
 
         begun_at = time.monotonic()
         with bar_on(self.console, counted=False) as bar:
@@ -155,7 +155,7 @@ class _Watch:
             return tune(target, aim, teller=Teller(tick, begun, self._keep))
 
     def _keep(self, record: TrialRecord) -> None:
-        from stoker.measure.runs import Run
+        from stoker.bench.runs import Run
 
         self.records.append(record)
         if record.trial is not None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stoker.device.copies import copies_for
-from stoker.device.lookahead import DevicePass, Handed, Reader
+from stoker.device.lookahead import AheadReader, DevicePass, LatestState
+from stoker.whole_numbers import check_whole
 
 DEPTH = 2
 """Batches to keep ready: one that the device may take at any time, and one on its way."""
@@ -32,14 +33,11 @@ class Lookahead:
     """How to read ahead for a device, and the state of what was handed over."""
 
     def __init__(self, device: Any, depth: int = DEPTH) -> None:
-        if isinstance(depth, bool) or not isinstance(depth, int):
-            raise TypeError(f"depth should be a whole number of batches, but got {depth!r} ({type(depth).__name__})")
-        if depth < 0:
-            raise ValueError(f"depth should be at least 0 batches, but got {depth}")
         import torch
 
-        self.device, self.depth = torch.device(device), depth
-        self._handed: Handed | None = None
+        self.depth = check_whole("depth", depth, 0, "batches")
+        self.device = torch.device(device)
+        self._handed: LatestState | None = None
         self._latest: weakref.ref[DevicePass] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,8 +49,8 @@ class Lookahead:
         """A pass over what `make` gives; the loader's persistent workers serve one pass at a time."""
         if keeps_workers:
             self._end_latest()
-        reader = Reader(make(), copies_for(self.device), state)
-        self._handed = Handed()
+        reader = AheadReader(make(), copies_for(self.device), state)
+        self._handed = LatestState()
         begun: DevicePass = _pass_kind()(reader, self.depth, self._handed)
         self._latest = weakref.ref(begun)
         return begun

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.contracts import ReadAhead, TellsOfLoop
 from stoker.device.copies import Copied, Copies
 from stoker.errors import PassInterrupted
 from stoker.interrupts import interrupts_kept
@@ -34,7 +35,7 @@ _PATIENCE_S = 1.0  # for a thread in the middle of a sample, which nothing can s
 
 
 @dataclass
-class Handed:
+class LatestState:
     """The state after the batch that was handed over last: written by a pass, read by whoever is asked for a state."""
 
     state: Any = None
@@ -57,7 +58,7 @@ class _Item:
 
 
 @dataclass
-class Reader:
+class AheadReader:
     """Takes batches from a loader's iterator and begins to copy them."""
 
     batches: Iterator[Any]
@@ -123,16 +124,34 @@ class _Belt:
             self.changed.notify_all()
 
 
+class _Unknowing:
+    """In the place of an iterator of somebody else's, which need not know that it is read ahead."""
+
+    wants_callers_thread = False
+
+    def read_ahead(self) -> TellsOfLoop:
+        return self
+
+    def leave(self) -> None:
+        """Nobody can be told."""
+
+    def asked(self) -> None: ...
+
+    def got(self) -> None: ...
+
+    def missed(self, error: BaseException) -> None: ...
+
+
 class DevicePass:
     """One pass over a loader, its batches on the device."""
 
-    def __init__(self, reader: Reader, depth: int, handed: Handed) -> None:
-        self._reader: Reader | None = reader
+    def __init__(self, reader: AheadReader, depth: int, handed: LatestState) -> None:
+        self._reader: AheadReader | None = reader
         self._copies, self._handed = reader.copies, handed
-        read_ahead = getattr(reader.batches, "read_ahead", None)
-        self._clock = read_ahead() if read_ahead is not None else None
+        knows = reader.batches if isinstance(reader.batches, ReadAhead) else _Unknowing()
+        self._loop = knows.read_ahead()
         # Some loaders set the global generators while they load: never beside a training loop that draws from them.
-        self._is_threaded = depth > 0 and not getattr(reader.batches, "wants_callers_thread", False)
+        self._is_threaded = depth > 0 and not knows.wants_callers_thread
         self._belt = _Belt(max(1, depth))
         self._lock = threading.Lock()
         self._broken: str | None = None  # what has ended the pass in the middle of a step
@@ -143,16 +162,13 @@ class DevicePass:
 
     def __next__(self) -> Any:
         with self._lock:
-            if self._clock is not None:
-                self._clock.asked()
+            self._loop.asked()
             try:
                 batch = self._next_batch()
             except BaseException as error:
-                if self._clock is not None:
-                    self._clock.missed(error)
+                self._loop.missed(error)
                 raise
-            if self._clock is not None:
-                self._clock.got()
+            self._loop.got()
             return batch
 
     def _next_batch(self) -> Any:
@@ -197,14 +213,14 @@ class DevicePass:
                 self._start(self._reader)
         return item
 
-    def _start(self, reader: Reader) -> None:
-        self._belt.leave = getattr(reader.batches, "leave", None)
+    def _start(self, reader: AheadReader) -> None:
+        self._belt.leave = reader.batches.leave if isinstance(reader.batches, ReadAhead) else None
         thread = threading.Thread(target=_read_ahead, args=(reader, self._belt), name="stoker-device", daemon=True)
         self._belt.thread = thread
         thread.start()
 
 
-def _read_ahead(reader: Reader, belt: _Belt) -> None:
+def _read_ahead(reader: AheadReader, belt: _Belt) -> None:
     """What the thread does."""
     try:
         while belt.wait_for_room():

@@ -9,9 +9,10 @@ An object with a `to` may offer `device_leaves()`, which gives what it is made o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from stoker.nested import Container, like_sequence, open_container
 
 _NOT_NESTED = (str, bytes, bytearray, memoryview, range)
 
@@ -20,23 +21,20 @@ def change_leaves(batch: Any, change: Callable[[Any], Any]) -> Any:
     """The batch with `change` applied to whatever has a method `to`: tensors, and objects of the user's own."""
     if _can_move(batch):
         return change(batch)
-    if isinstance(batch, Mapping):
-        changed = {key: change_leaves(value, change) for key, value in batch.items()}
-        return batch if _is_same(batch.values(), changed.values()) else _like_mapping(batch, changed)
-    if isinstance(batch, Sequence) and not isinstance(batch, _NOT_NESTED):
-        values = [change_leaves(value, change) for value in batch]
-        return batch if _is_same(batch, values) else _like_sequence(batch, values)
-    return batch
+    container = _open(batch)
+    if container is None:
+        return batch
+    parts = [change_leaves(part, change) for part in container.parts]
+    is_same = all(old is new for old, new in zip(container.parts, parts, strict=True))
+    return batch if is_same else container.like(parts)
 
 
 def leaves_in(batch: Any) -> Iterator[Any]:
     """Tensors that can be reached through containers, and objects that can move but do not show their tensors."""
     if hasattr(batch, "device_leaves"):
         yield from leaves_in(batch.device_leaves())
-    elif isinstance(batch, Mapping):
-        yield from (leaf for value in batch.values() for leaf in leaves_in(value))
-    elif isinstance(batch, Sequence) and not isinstance(batch, _NOT_NESTED):
-        yield from (leaf for value in batch for leaf in leaves_in(value))
+    elif (container := _open(batch)) is not None:
+        yield from (leaf for part in container.parts for leaf in leaves_in(part))
     elif _can_move(batch):
         yield batch
 
@@ -51,23 +49,9 @@ def _can_move(value: Any) -> bool:
     return callable(getattr(value, "to", None))
 
 
-def _is_same(before: Any, after: Any) -> bool:
-    return all(old is new for old, new in zip(before, after, strict=True))
-
-
-def _like_mapping(batch: Any, changed: dict[Any, Any]) -> Any:
-    if isinstance(batch, dict):
-        like = copy.copy(batch)  # keeps what it has beside its items, such as a default factory
-        like.update(changed)
-        return like
-    try:
-        return type(batch)(changed)
-    except TypeError:  # a mapping that is not made from one
-        return changed
-
-
-def _like_sequence(batch: Any, values: list[Any]) -> Any:
-    try:
-        return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
-    except TypeError:  # a sequence that is not made from one
-        return values
+def _open(batch: Any) -> Container | None:
+    """A container taken apart; any sequence is one here, because whatever is overlooked would stay behind."""
+    if isinstance(batch, Sequence) and not isinstance(batch, _NOT_NESTED):
+        parts = list(batch)
+        return Container(list(range(len(parts))), parts, lambda changed: like_sequence(batch, changed))
+    return open_container(batch)

@@ -20,7 +20,7 @@ from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 from accelerate.utils import send_to_device
 
-from stoker.loader import DataLoader
+from stoker.loader.dataloader import DataLoader, asked_of
 from stoker.sampling.ordered import OrderPlan
 
 
@@ -46,7 +46,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
         self.base_dataloader, self.gradient_state = loader, GradientState()
         plan = loader.sampler if isinstance(loader.sampler, OrderPlan) else None
         self._drop_last = loader.drop_last if plan is None else plan.drop_last
-        self._device = accelerator.device if loader._asked.device is None else None
+        self._device = accelerator.device if asked_of(loader).device is None else None
         self._ranks = accelerator.num_processes
         self._state: dict[str, Any] | None = None  # after the batch that was handed over last
 
@@ -65,7 +65,8 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
 
     @property
     def total_dataset_length(self) -> int:
-        return len(self.base_dataloader.dataset)
+        dataset: Any = self.base_dataloader.dataset
+        return len(dataset)
 
     def set_epoch(self, epoch: int) -> None:
         self.base_dataloader.set_epoch(epoch)

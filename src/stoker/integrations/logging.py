@@ -59,7 +59,7 @@ class _Logs:
         self._batches = 0  # over all epochs, which may be shorter than `every`
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._earlier = {name: loader._stats() for name, loader in self._loaders(trainer)}
+        self._earlier = {name: loader.stats(memory=False) for name, loader in self._loaders(trainer)}
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._batches += 1
@@ -68,7 +68,7 @@ class _Logs:
 
     def _log(self, trainer: Any) -> None:
         for name, loader in self._loaders(trainer):
-            stats = loader._stats()
+            stats = loader.stats(memory=False)
             earlier = self._earlier.get(name)
             self._earlier[name] = stats
             lately = stats.since(earlier) if earlier is not None and earlier.steps <= stats.steps else stats

@@ -6,55 +6,45 @@ the samplers. What differs is the iterator, and the arguments that torch does no
 
 from __future__ import annotations
 
+import copy
 import os
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
-from stoker.arguments.asked import GivesWay, OwnArguments
-from stoker.arguments.checks import (
-    check_dataset,
-    check_faults,
-    check_length,
-    check_order,
-    check_reseed,
-    choose_workers,
-    has_thread_workers,
-    is_plain,
-    length_of,
-    threads_only,
-)
-from stoker.arguments.planned import Asked, Planned, read_plan
-from stoker.auto.tuned import Arguments, decided_by
+from stoker.arguments.asked import Asked, GivesWay, Last
+from stoker.arguments.planned import Planned
+from stoker.arguments.settle import settle
+from stoker.batches import has_state
 from stoker.contracts import Failure, OnError, Workers
 from stoker.device import Lookahead
 from stoker.device.device_loader import DeviceLoader
 from stoker.device.lookahead import DevicePass
-from stoker.errors import ResumeMismatch
+from stoker.errors import StateError
 from stoker.loader.dynamo import hide
 from stoker.loader.patches import refuse_patched_iterators
 from stoker.order import Order
 from stoker.passes.assemble import Assembly
-from stoker.passes.batch_pass import BatchIterator
-from stoker.passes.crewed import CrewedIterator
-from stoker.passes.failures import Failures, read_policy
-from stoker.passes.inline import InlineIterator
-from stoker.plan import BatchPlan, Tail
-from stoker.resume.cursor import Progress
-from stoker.resume.place import Place
-from stoker.resume.resumed import Resumed
-from stoker.sampling.epochs import Epochs, listen, tell
-from stoker.sampling.ordered import OrderPlan, choose_order, choose_shard
-from stoker.watch.watched import Watched
+from stoker.passes.batch_pass import BatchPass
+from stoker.passes.course import Course
+from stoker.passes.crewed import CrewedPass
+from stoker.passes.inline import InlinePass
+from stoker.passes.setup import Setup
+from stoker.plan import BatchPlan
+from stoker.resume.data import Data
+from stoker.sampling.epochs import listen, tell
+from stoker.sampling.ordered import OrderPlan
+from stoker.watch.stats import Stats
+from stoker.watch.trace import Trace
 
 T = TypeVar("T", covariant=True)
 
 
-class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
+class DataLoader(torch.utils.data.DataLoader[T]):
     """Put this where `torch.utils.data.DataLoader` stands.
 
     The arguments are torch's. Beside them:
@@ -64,24 +54,24 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
     seed, order  arithmetic order: `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's
                  order is then a pure function of the seed and the epoch, and any place in it is found at once
     shard        (rank, world); by default torch.distributed's, or torchrun's environment, where order is arithmetic
-    uneven       what ranks do with the last, partial step: "pad" (default), "even", "drop" (default with drop_last)
+    last         what becomes of the epoch's last, partial step: "drop" leaves it out, "keep" keeps it short (ranks get
+                 equal parts, a few samples coming twice), "even" too (a few are left out instead), "pad" fills a plan's
+                 step up and masks what was added. By default "keep", or what drop_last says; with a plan "drop"
     reseed       "sample" keys Python's, NumPy's and torch's global generators by (seed, epoch, position)
     on_error     what to do with samples that cannot be loaded: "raise", "skip", "drop", "retry", or a `stoker.OnError`
-    plan, tail   a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`; the epoch's
-                 last, partial step is left out ("drop", the default), short ("keep") or filled up and masked ("pad")
+    plan         a `stoker.BatchPlan` instead of `batch_size`: a step's batch is then a `stoker.StepBatch`
     device       where the model is: two batches are there before they are asked for (see `stoker.to_device`)
     tuned        a file that `stoker tune` wrote: batch_size, workers and prefetch_factor are what it says
     snapshot_every_n_steps   accepted for code written for torchdata; a state is exact at every step here
     """
 
-    # For people, and for trainers that make a loader anew: see `own_arguments`. This code reads `_asked`.
+    # For people, and for trainers that make a loader anew: see `stoker.arguments.asked`. This code reads `_asked`.
     workers: Workers
     seed: int | None
     reseed: Literal["sample"] | None
     snapshot_every_n_steps: int
     on_error: OnError | Literal["raise", "skip", "drop", "retry"]
     plan: BatchPlan | None
-    tail: Tail | None
     device: torch.device | str | int | None
     tuned: str | os.PathLike[str] | None
 
@@ -109,77 +99,23 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         seed: int | None = None,
         order: Order | Literal["sequential", "shuffle"] | None = None,
         shard: tuple[int, int] | None = None,
-        uneven: Literal["pad", "even", "drop"] | None = None,
+        last: Last | None = None,
         reseed: Literal["sample"] | None = None,
         snapshot_every_n_steps: int = 1,
         on_error: OnError | Literal["raise", "skip", "drop", "retry"] = "raise",
         plan: BatchPlan | None = None,
-        tail: Tail | None = None,
         device: torch.device | str | int | None = None,
         tuned: str | os.PathLike[str] | None = None,
     ) -> None:
-        if tuned is not None:
-            given = (batch_size, num_workers, workers, prefetch_factor, multiprocessing_context, batch_sampler)
-            batch_size, workers, prefetch_factor = decided_by(tuned, Arguments(*given))
-            num_workers = 0
-        is_own_choice = tuned is not None or num_workers == "auto" or has_thread_workers(multiprocessing_context)
-        chosen = choose_workers(num_workers, workers, dataset, multiprocessing_context)
-        check_dataset(dataset, chosen, shuffle)
-        check_reseed(reseed, chosen, dataset)
-        check_faults(read_policy(on_error), chosen, dataset)
-        planned: Planned | None = None
-        if plan is not None or tail is not None:
-            asked = Asked(dataset, batch_size, sampler, batch_sampler, collate_fn, drop_last, shard, uneven)
-            planned, asked = read_plan(plan, tail, asked, read_policy(on_error))
-            batch_size, batch_sampler = asked.batch_size, asked.batch_sampler
-            drop_last, shard = asked.drop_last, asked.shard
-        if shuffle is False and not is_plain(None, sampler, batch_sampler):
-            order = shard = uneven = None  # a trainer made this loader anew, with a sampler of its own choice
-        if order is not None or shard is not None or (seed is not None and is_plain(dataset, sampler, batch_sampler)):
-            check_order(dataset, sampler, batch_sampler, shuffle, seed, shard)
-            chosen_order = choose_order(order, bool(shuffle), seed or 0, length_of(dataset))
-            last = uneven or ("drop" if drop_last else "pad")
-            check_length(chosen_order, dataset)
-            if planned is not None:
-                sampler = planned.order_plan(chosen_order, isinstance(order, Order), last)
-            else:
-                sampler = OrderPlan(chosen_order, batch_size or 1, None if shard is None else choose_shard(shard), last)
-            sampler.seed = seed or 0
-            shuffle, drop_last = None, False
-        elif uneven is not None:
-            raise ValueError("uneven says what ranks do with the last step: it needs seed=, order= or shard=")
-        if is_own_choice and chosen.processes == 0:  # what needs processes was meant for the case that there are some
-            persistent_workers, multiprocessing_context = False, None
-            if not threads_only(chosen):
-                prefetch_factor, timeout = None, min(timeout, 0)
-        super().__init__(
-            dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            chosen.processes,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            chosen.start_method or multiprocessing_context,
-            generator,
-            prefetch_factor=None if threads_only(chosen) else prefetch_factor,
-            persistent_workers=persistent_workers and not threads_only(chosen),
-            pin_memory_device=pin_memory_device,
-            in_order=in_order,
-        )
-        if planned is not None:
-            planned.settle(self.sampler, self.batch_sampler, batch_sampler is not None)
-        places = {"seed": seed, "order": order, "shard": shard, "uneven": uneven, "reseed": reseed}
-        steps = {"plan": plan, "tail": tail, "device": device, "snapshot_every_n_steps": snapshot_every_n_steps}
-        own = OwnArguments(chosen, on_error=on_error, tuned=tuned, **places, **steps)  # type: ignore[arg-type]
-        own.show_on(self)
-        self._set_up(own, planned)
-        if threads_only(chosen):
-            self.prefetch_factor = prefetch_factor
+        asked = Asked.among(locals())
+        settled = settle(asked)
+        super().__init__(**settled.torch)
+        if settled.workers.are_threads:
+            self.prefetch_factor = settled.prefetch_factor
+        if settled.planned is not None:
+            settled.planned.settle(self.sampler, self.batch_sampler, settled.is_theirs)
+        asked.show_on(self, settled.workers)
+        self._set_up(asked, settled.decided, settled.workers, settled.planned)
 
     # Of a subclass that never calls our constructor and iterates by itself, as torchdata's StatefulDataLoader does when
     # our class was put in the place of torch's.
@@ -187,25 +123,23 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
     _lookahead: Lookahead | None = None
     _is_set_up = False
 
-    def _set_up(self, asked: OwnArguments, planned: Planned | None) -> None:
+    def _set_up(self, asked: Asked, decided: Asked, chosen: Workers, planned: Planned | None) -> None:
         """What is ours, beside what torch's constructor has set."""
-        self._asked, self._planned = asked, planned
+        self._asked, self._decided, self._chosen, self._planned = asked, decided, chosen, planned
         self._lookahead = None if asked.device is None else Lookahead(asked.device)
-        self._failures = Failures(read_policy(asked.on_error))
-        self._watch()
-        self._progress: Progress | None = None
-        self._epochs = self.sampler.epochs if isinstance(self.sampler, OrderPlan) else Epochs()
-        listen(self, self._epochs)
-        self._place: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
-        self._is_loaded = False
+        data = Data(self.dataset, self.sampler, self.batch_sampler, self._index_sampler, self.batch_size)
+        self._course = Course(data, asked.policy, max(1, chosen.lanes))
+        listen(self.sampler, self.batch_sampler, self._course.epochs)
         self._is_set_up = True
 
     def __len__(self) -> int:
         """Batches of an epoch; with a plan, its steps."""
         batches = super().__len__()
+        if self._is_set_up:
+            self._course.length_told = self._IterableDataset_len_called  # which torch has just noted
         if self._planned is None:
             return batches
-        if self._planned.is_stream:  # torch has just noted the dataset's length
+        if self._planned.is_stream:
             return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
         return self._planned.steps_of(batches)
 
@@ -216,7 +150,57 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch, as trainers say it; else the loader counts by itself."""
-        tell(self, epoch)
+        tell(self.sampler, self.batch_sampler, epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the data: what was handed over, whatever has been prefetched since. See `stoker.skip`."""
+        ahead = self._lookahead.state() if self._lookahead is not None else None
+        return self._state_of_loading() if ahead is None else ahead
+
+    def _state_of_loading(self) -> dict[str, Any]:
+        """The same, where nobody reads ahead of the training loop."""
+        if self._chosen.are_threads and has_state(self.dataset):
+            raise StateError(
+                "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
+                "Use worker processes, or lanes=1."
+            )
+        return self._course.state(self.generator, keeps_workers=self._iterator is not None)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next pass go on where the state was saved: on any number of ranks, workers and lanes."""
+        place = self._course.read(state_dict)
+        if self._lookahead is not None:
+            self._lookahead.forget(self._iterator is not None)
+        if self._iterator is not None:  # persistent workers stand somewhere else
+            kept: Any = self._iterator
+            kept._shutdown_workers()
+            self._iterator = None
+        self._course.load(place)
+
+    def stats(self, memory: bool = True) -> Stats:
+        """Where the time went so far, over all passes; `print(loader.stats())` is a readable block.
+
+        A look at memory takes some milliseconds: without it the peak is that of the last look.
+        """
+        if memory:
+            self._course.watch.look()
+        return self._course.stats()
+
+    def on_stats(self, function: Callable[[Stats, int], object], every: int = 50) -> None:
+        """Call `function(stats, step)` every so many steps, with what has happened since the last call.
+
+        It is called when the training loop asks for its next batch. `step` counts over all passes.
+        """
+        self._course.watch.tell(function, every, self._course.stats())
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
+        return self._course.watch.begin_trace(path)
+
+    @GivesWay
+    def asked(self) -> Asked:
+        """The call that made this loader; `dataclasses.replace(loader.asked, …).arguments()` is that of another."""
+        return self._asked
 
     @GivesWay
     def order(self) -> Order | Literal["sequential", "shuffle"] | None:
@@ -229,9 +213,9 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
         return self._asked.shard
 
     @GivesWay
-    def uneven(self) -> Literal["pad", "even", "drop"] | None:
-        """What ranks were asked to do with the last, partial step."""
-        return self._asked.uneven
+    def last(self) -> Last | None:
+        """What was asked to become of the epoch's last, partial step."""
+        return self._asked.last
 
     @GivesWay
     def use_stateful_dataloader(self) -> bool:
@@ -246,34 +230,67 @@ class DataLoader(Watched, Resumed, torch.utils.data.DataLoader[T]):
     @GivesWay
     def failures(self) -> list[Failure]:
         """The samples that could not be loaded so far."""
-        return list(self._failures.listed)
+        return list(self._course.failures.listed)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
         anew = None if self._lookahead is None else Lookahead(self._lookahead.device)
-        return {**super().__getstate__(), **dict.fromkeys(("_iterator", "_progress", "_place")), "_lookahead": anew}
+        course = {"_course": copy.copy(self._course)} if self._is_set_up else {}
+        return {**self.__dict__, **course, "_iterator": None, "_lookahead": anew}
 
     def _get_iterator(self) -> Any:
         refuse_patched_iterators(self)
         if not self._is_set_up:
-            self._set_up(OwnArguments(Workers(processes=int(self.num_workers))), None)
+            asked = Asked(self.dataset)
+            self._set_up(asked, asked, Workers(processes=int(self.num_workers)), None)
         if self.num_workers > 0:
             self.check_worker_number_rationality()
-        elif self.timeout and not threads_only(self._asked.workers):
+        elif self.timeout and not self._chosen.are_threads:
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
-        kept = self._place, self._progress, self._is_loaded
-        try:
-            latest = InlineIterator(self) if Assembly(self).is_inline else CrewedIterator(self)
-            self._latest = weakref.ref(latest)
-            return latest
-        except ResumeMismatch:  # the loader stays as it was: with other workers the state can still be used
-            self._place, self._progress, self._is_loaded = kept
-            raise
+        setup = setup_of(self)
+        return (InlinePass if Assembly(setup).is_inline else CrewedPass)(setup, self._course)
 
 
-hide(DataLoader, "__init__", "__iter__", "__len__", "set_epoch")
-hide(Resumed, "state_dict", "load_state_dict")
-hide(Watched, "stats", "trace", "on_stats")
-hide(BatchIterator, "__iter__", "__next__", "__len__", "close")
+def setup_of(loader: DataLoader[Any]) -> Setup:
+    """What a pass over this loader is made from now: most of torch's attributes may be changed until then."""
+    workers, asked = loader._chosen, loader._asked
+    if loader.num_workers != workers.processes:
+        workers = replace(workers, processes=int(loader.num_workers))
+    return Setup(
+        loader._course.data,
+        workers,
+        asked.policy,
+        loader._planned,
+        loader.collate_fn,
+        loader.worker_init_fn,
+        loader.multiprocessing_context,
+        loader.generator,
+        loader._auto_collation,
+        loader.drop_last,
+        loader.in_order,
+        loader.prefetch_factor,
+        loader.persistent_workers,
+        loader.timeout,
+        loader.pin_memory,
+        loader.pin_memory_device,
+        asked.seed,
+        asked.reseed,
+    )
+
+
+def asked_of(loader: DataLoader[Any]) -> Asked:
+    """`loader.asked`, also of a subclass that has taken that name for itself."""
+    return loader._asked
+
+
+def again(loader: DataLoader[Any], **changes: Any) -> Asked:
+    """The call of a loader like this one, with nothing left to a file or to "auto", and these arguments changed."""
+    workers = setup_of(loader).workers
+    return replace(loader._decided, **{"workers": workers, **changes})
+
+
+hide(DataLoader, "__init__", "__iter__", "__len__", "set_epoch", "state_dict", "load_state_dict")
+hide(DataLoader, "stats", "trace", "on_stats")
+hide(BatchPass, "__iter__", "__next__", "__len__", "close")
 hide(DevicePass, "__iter__", "__next__", "close")
 hide(DeviceLoader, "__iter__", "__len__", "__getattr__")

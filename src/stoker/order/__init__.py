@@ -3,12 +3,17 @@
     position in an epoch ──► index in the dataset          a pure function of the settings and the epoch
     step, rank           ──► positions                     a pure function of the step's size and the world's
 
-Walk it in this order. `mixer` turns a few whole numbers into chance. `permutation` makes of it a shuffle without a
-table. `protocol` says what an order can do, and each mode is one file: `sequential` (as it lies, or rotated for data
-shuffled when packed), `shuffle`, `block_shuffle`, `mix` (with `turns`, which keeps its proportions), `repeat`
-(counting in steps), `leftovers` (what one epoch dropped begins the next). `sharding` cuts an epoch into steps and steps
-into ranks, `spread` where a rank's rows are no neighbours. `randomness` gives each sample a generator of its own.
-`quality` says how good an order is and what it costs to read.
+Walk it in this order.
+
+`mixer`          a few whole numbers to chance;  `permutation`  chance to a shuffle without a table
+`protocol`       what an order can do; then one file a mode:
+`sequential`     as the data lie, or rotated, for data that were shuffled when they were packed
+`shuffle`, `block_shuffle`  any sample anywhere; or near its neighbours, for disks
+`mix`            several datasets in proportions;  `turns`  which keeps them
+`repeat`         counting in steps, without epochs;  `leftovers`  what one epoch dropped begins the next
+`sharding`       an epoch cut into steps, and steps into ranks;  `spread`  where a rank's rows are no neighbours
+`randomness`     a generator for each sample;  `current`  the one of the sample at hand: `stoker.rng()`
+`quality`        how good an order is, and what it costs to read
 
 Because nothing here remembers anything, the place of a run in its data is a seed, an epoch and a step. That is the
 whole of a checkpoint, it fits any number of ranks, and finding the place again takes microseconds. In return the

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from stoker.order.mixer import Key, Purpose, check_epoch, check_seed
 from stoker.order.permutation import Numbers, as_positions, permute, permute_by_size, unpermute
-from stoker.order.protocol import check_whole
+from stoker.order.protocol import check_count
 
 _MOST = 1 << 60  # sums of positions, blocks and windows must stay below 2^63
 
@@ -48,10 +48,10 @@ class BlockShuffle:
     inside: Literal["shuffled", "sequential"] = "shuffled"
 
     def __post_init__(self) -> None:
-        check_whole("n", self.n, least=0, most=_MOST)
+        check_count("n", self.n, least=0, most=_MOST)
         check_seed(self.seed)
-        check_whole("block", self.block, least=1, most=_MOST)
-        check_whole("window", self.window, least=1, most=_MOST)
+        check_count("block", self.block, least=1, most=_MOST)
+        check_count("window", self.window, least=1, most=_MOST)
         if self.inside not in ("shuffled", "sequential"):
             raise ValueError(f'inside should be "shuffled" or "sequential", but got {self.inside!r}')
 
@@ -70,7 +70,7 @@ class BlockShuffle:
 
     def blocks(self, window: int, epoch: int) -> Numbers:
         """The blocks whose samples come in a window: what a reader should fetch next, each with one sequential read."""
-        first = check_whole("window", window, least=0, most=self.window_count - 1) * self.window
+        first = check_count("window", window, least=0, most=self.window_count - 1) * self.window
         return self._block_at(np.arange(first, min(first + self.window, self.block_count)), check_epoch(epoch))
 
     def indices(self, positions: npt.ArrayLike, epoch: int) -> Numbers:

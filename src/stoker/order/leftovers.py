@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from stoker.order.mixer import Key, Purpose, check_epoch
 from stoker.order.permutation import Numbers, as_positions, permute
-from stoker.order.protocol import check_whole
+from stoker.order.protocol import check_count
 from stoker.order.sequential import Sequential
 from stoker.order.shuffle import Shuffle
 
@@ -35,7 +35,7 @@ class LeftoversFirst:
     used: int
 
     def __post_init__(self) -> None:
-        check_whole("used", self.used, least=(self.order.n + 1) // 2, most=self.order.n)
+        check_count("used", self.used, least=(self.order.n + 1) // 2, most=self.order.n)
 
     @property
     def n(self) -> int:

@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stoker.whole_numbers import check_whole
+
 Words = npt.NDArray[np.uint64]
 
 WORD = (1 << 64) - 1
@@ -86,11 +88,10 @@ def check_epoch(epoch: int) -> int:
 
 
 def _check_word(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if not 0 <= value <= WORD:
-        raise ValueError(f"{name} should be from 0 to 2**64 - 1, but got {value}")
-    return int(value)
+    word = check_whole(name, value)
+    if not 0 <= word <= WORD:
+        raise ValueError(f"{name} should be from 0 to 2**64 - 1, but got {word}")
+    return word
 
 
 def _word(value: int) -> Words:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 
 from stoker.order.permutation import MOST, Numbers
+from stoker.whole_numbers import check_whole
 
 
 @runtime_checkable
@@ -36,12 +36,9 @@ class Order(Protocol):
         """The settings as plain JSON values; equal for two orders exactly when they order alike."""
 
 
-def check_whole(name: str, value: int, least: int, most: int = MOST) -> int:
+def check_count(name: str, value: int, least: int, most: int = MOST) -> int:
     """The value as int, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} should be at least {least}, but got {value}")
-    if value > most:
-        raise ValueError(f"{name} should be at most {most}, but got {value}")
-    return int(value)
+    count = check_whole(name, value, least)
+    if count > most:
+        raise ValueError(f"{name} should be at most {most}, but got {count}")
+    return count

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from stoker.order.block_shuffle import BlockShuffle
 from stoker.order.permutation import Numbers
-from stoker.order.protocol import Order, check_whole
+from stoker.order.protocol import Order, check_count
 
 _STRETCH = 1 << 18  # positions followed for the cost: 0.1 s; a guess at what shows more than the first window
 _FEWEST_BATCHES = 8  # with fewer, one batch is so much of the set that even a sorted one represents it
@@ -86,11 +86,11 @@ def shuffle_quality(
     """
     source = order if isinstance(order, Order) else _Listed(np.asarray(order, dtype=np.int64))
     n = source.n
-    batch = min(check_whole("batch", batch, least=2), n // _FEWEST_BATCHES)
+    batch = min(check_count("batch", batch, least=2), n // _FEWEST_BATCHES)
     if batch < 2:
         raise ValueError(f"{n} samples are too few to judge an order by: it takes at least {2 * _FEWEST_BATCHES}")
     block, held = _reader_of(order, block, held)
-    positions = _spread_batches(n, batch, check_whole("batches", batches, least=1))
+    positions = _spread_batches(n, batch, check_count("batches", batches, least=1))
     effective, quality = _judge(source.indices(positions, epoch), positions, n)
     stretch = np.arange(min(n, _STRETCH), dtype=np.int64)
     return ShuffleQuality(quality, effective, batch, sequential_reads(source.indices(stretch, epoch), block, held))
@@ -98,8 +98,8 @@ def shuffle_quality(
 
 def sequential_reads(indices: npt.ArrayLike, block: int, held: int = 1) -> ReadCost:
     """What a reader that fetches `block` samples at a time, and holds `held` such blocks, pays for these indices."""
-    check_whole("block", block, least=1)
-    check_whole("held", held, least=1)
+    check_count("block", block, least=1)
+    check_count("held", held, least=1)
     blocks = np.asarray(indices, dtype=np.int64).reshape(-1) // block
     fetched = _fetches(blocks[_changes(blocks)].tolist(), held)
     reads = sum(after != before + 1 for before, after in zip([-2, *fetched], fetched, strict=False))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stoker.order.mixer import check_epoch
 from stoker.order.permutation import Numbers, as_positions
-from stoker.order.protocol import Order, check_whole
+from stoker.order.protocol import Order, check_count
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Repeat:
     samples: int
 
     def __post_init__(self) -> None:
-        check_whole("samples", self.samples, least=0)
+        check_count("samples", self.samples, least=0)
         if self.order.n == 0 and self.samples:
             raise ValueError(f"nothing to repeat: the order has no samples, but {self.samples} were asked for")
 
     @classmethod
     def for_steps(cls, order: Order, steps: int, per_step: int) -> Repeat:
         """The stretch that `steps` steps of `per_step` samples (over all ranks) take."""
-        return cls(order, check_whole("steps", steps, least=0) * check_whole("per_step", per_step, least=1))
+        return cls(order, check_count("steps", steps, least=0) * check_count("per_step", per_step, least=1))
 
     @property
     def n(self) -> int:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stoker.order.mixer import Purpose, check_epoch, check_seed, fold
 from stoker.order.permutation import Numbers, as_positions
-from stoker.order.protocol import check_whole
+from stoker.order.protocol import check_count
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Sequential:
     n: int
 
     def __post_init__(self) -> None:
-        check_whole("n", self.n, least=0)
+        check_count("n", self.n, least=0)
 
     def __len__(self) -> int:
         return self.n
@@ -53,9 +53,9 @@ class PreShuffled:
     block: int = 1
 
     def __post_init__(self) -> None:
-        check_whole("n", self.n, least=0)
+        check_count("n", self.n, least=0)
         check_seed(self.seed)
-        check_whole("block", self.block, least=1)
+        check_count("block", self.block, least=1)
 
     def __len__(self) -> int:
         return self.n

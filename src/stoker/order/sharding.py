@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from stoker.order.permutation import Numbers
-from stoker.order.protocol import check_whole
+from stoker.order.protocol import check_count
 
 LastStep = Literal["drop", "pad", "even"]
 LAST_STEP: tuple[LastStep, ...] = ("drop", "pad", "even")
@@ -38,8 +38,8 @@ class Shard:
     world: int = 1
 
     def __post_init__(self) -> None:
-        check_whole("world", self.world, least=1)
-        check_whole("rank", self.rank, least=0)
+        check_count("world", self.world, least=1)
+        check_count("rank", self.rank, least=0)
         if self.rank >= self.world:
             raise ValueError(f"rank {self.rank} is not one of {self.world}: ranks go from 0 to {self.world - 1}")
 
@@ -47,7 +47,7 @@ class Shard:
 def steps_per_epoch(n: int, per_step: int, world: int = 1, last: LastStep = "drop") -> int:
     """How many steps, partial last one included, every rank makes in an epoch of n samples."""
     check_division(per_step, world)
-    full, left = divmod(check_whole("n", n, least=0), per_step)
+    full, left = divmod(check_count("n", n, least=0), per_step)
     return full + (_share(left, world, last) > 0)
 
 
@@ -72,8 +72,8 @@ def step_positions(step: int, n: int, per_step: int, world: int = 1, last: LastS
 
 def check_division(per_step: int, world: int) -> None:
     """A ValueError that names the way out, unless `world` ranks can share a step evenly."""
-    check_whole("samples per step", per_step, least=1)
-    check_whole("world", world, least=1)
+    check_count("samples per step", per_step, least=1)
+    check_count("world", world, least=1)
     if per_step % world == 0:
         return
     fitting = " or ".join(str(size) for size in _nearest_divisors(per_step, world))

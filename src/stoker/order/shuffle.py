@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stoker.order.mixer import Key, Purpose, check_epoch, check_seed
 from stoker.order.permutation import Numbers, permute, unpermute
-from stoker.order.protocol import check_whole
+from stoker.order.protocol import check_count
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Shuffle:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("n", self.n, least=0)
+        check_count("n", self.n, least=0)
         check_seed(self.seed)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Which job and which crew a loader needs, read off its arguments once for every iterator.
+"""Which job and which crew a pass needs, read off its setup once for every iterator.
 
 The rules, in the order they are applied:
 
@@ -13,52 +13,46 @@ The rules, in the order they are applied:
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import IterableDataset
 
 from stoker.batches import InlineBatches, Items, IterableJob, MapJob, Style, has_state, is_default_collate
-from stoker.contracts import Crew, Job, Randomness, Workers
+from stoker.contracts import Crew, EpochNote, Job, Randomness
 from stoker.errors import WorkersMismatch
-from stoker.passes.window import Window
+from stoker.passes.setup import Setup
+from stoker.passes.window import Window, window_for
+from stoker.resume.cursor import Cursor
 from stoker.resume.place import Place
 from stoker.sampling.datapipes import DataPipes
 from stoker.sampling.reseed import SampleSeeds
+from stoker.sampling.reserves import Reserves, ranks_of
 from stoker.sampling.streams import KeyStream, Start, key_stream
 from stoker.slots import PrivateArena, SlotPool
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.workers import ProcessCrew, ThreadCrew
 from stoker.workers.processes import Staff, arena_for
 
-if TYPE_CHECKING:
-    from stoker.loader.dataloader import DataLoader
-
 
 class Assembly:
-    """A loader's arguments, as the iterator needs them."""
+    """Job, crew, slots and stream of keys, as the setup asks for them."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader_parts = _Parts(loader)
-        self.workers: Workers = loader._asked.workers
-        if loader.num_workers != self.workers.processes:  # set on the loader after it was made
-            self.workers = dataclasses.replace(self.workers, processes=int(loader.num_workers))
-        self.dataset = loader_parts.dataset
-        self._pipes = DataPipes(self.dataset, loader.generator)
-        self.is_iterable = isinstance(self.dataset, IterableDataset)
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.workers, self.dataset = setup.workers, setup.data.dataset
+        self._pipes = DataPipes(self.dataset, setup.generator)
+        self.is_iterable = setup.data.is_iterable
         self.is_inline = self.workers.processes == 0 and not self._needs_threads()
-        self.in_order = loader.in_order or self.is_inline
-        self.prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
-        self.batch_size, self.drop_last = loader.batch_size, loader.drop_last
-        self.batch_rows = max(1, loader.batch_size or 1)
+        self.in_order = setup.in_order or self.is_inline
+        self.prefetch_factor = 2 if setup.prefetch_factor is None else setup.prefetch_factor
+        self.batch_size, self.drop_last = setup.data.batch_size, setup.drop_last
+        self.batch_rows = max(1, self.batch_size or 1)
         self.share = self._share()
         self.as_rows = self.share != "batches"
         self.has_states = self.is_iterable or has_state(self.dataset)
-        self.spread = getattr(loader.sampler, "spread", None)
-        self._max_bytes = self.workers.max_bytes
-        self.keeps_workers = loader.persistent_workers and self.workers.processes > 0
+        self.spread = getattr(setup.data.sampler, "spread", None)
+        self.keeps_workers = setup.persistent_workers and self.workers.processes > 0
         self.private = self.workers.processes > 0 and self.share != "rows"
 
     def shared_seed(self) -> int:
@@ -67,11 +61,30 @@ class Assembly:
 
     def keys(self, start: Start) -> KeyStream | None:
         """The keys of each batch of an epoch; iterable datasets have none."""
-        return None if self.is_iterable else key_stream(self._loader.index_sampler, self._loader.batched, start)
+        return None if self.is_iterable else key_stream(self._setup.data.index_sampler, self._setup.batched, start)
 
-    def seed_for(self, base_seed: int) -> int:
+    def note(self, place: Place, base_seed: int, shared_seed: int) -> EpochNote:
         """What randomness that belongs to a sample is keyed by: the user's seed, else the epoch's base seed."""
-        return base_seed if self._loader.seed is None else self._loader.seed
+        seed = base_seed if self._setup.seed is None else self._setup.seed
+        return EpochNote(seed, place.epoch, shared_seed, self.spread)
+
+    def cursor(self, place: Place) -> Cursor:
+        """Where a pass that begins there has come to."""
+        planned = self._setup.planned
+        full_rows = planned.plan.combined_batch if planned is not None and planned.is_stream else 0
+        return Cursor(place, self.workers.processes, self.keeps_workers, self.has_states, full_rows)
+
+    def reserves(self, keys: KeyStream | None, note: EpochNote) -> Reserves:
+        """Who takes the place of samples that cannot be loaded."""
+        planned = self._setup.planned
+        keeps_size = planned is not None and planned.tail != "keep"
+        return Reserves(keys, note, self._setup.policy.action == "drop", self.ranks, keeps_size)
+
+    @property
+    def ranks(self) -> int:
+        """How many train together, as far as that can be known."""
+        data, planned = self._setup.data, self._setup.planned
+        return ranks_of(data.sampler, data.batch_sampler, None if planned is None else planned.shard.world)
 
     def items(self, state: Any) -> Items:
         """Walks an iterable dataset in the training process."""
@@ -79,16 +92,7 @@ class Assembly:
 
     def window(self) -> Window:
         """How many batches may be under way."""
-        wanted = max(1, self.prefetch_factor) * max(1, self.workers.processes)
-        if not self.as_rows:
-            wanted *= max(1, self.workers.lanes)
-            return Window(wanted, wanted, self._max_bytes)
-        if self.workers.lanes <= 1:
-            return Window(
-                min(wanted, max(2, -(-2 * self.workers.processes // self.batch_rows))), wanted, self._max_bytes
-            )
-        busy = -(-2 * self.workers.total_lanes // self.batch_rows)  # two rows for every lane
-        return Window(max(2, busy), max(wanted, busy), self._max_bytes)
+        return window_for(self.workers, self.prefetch_factor, self.batch_rows if self.as_rows else None)
 
     def pool(self) -> SlotPool:
         """Slots: shared with worker processes, or the training process's own."""
@@ -119,34 +123,34 @@ class Assembly:
     @property
     def sets_generators(self) -> bool:
         """Whether the process's global generators are seeded for each sample."""
-        return self._loader.reseed == "sample"
+        return self._setup.reseed == "sample"
 
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
-        randomness, on_error = self._randomness(keep=True), self._loader.on_error
-        return InlineBatches(fetch_for(self.dataset, self._loader.batched), self._style(), pool, randomness, on_error)
+        randomness, on_error = self._randomness(keep=True), self._setup.policy
+        return InlineBatches(fetch_for(self.dataset, self._setup.batched), self._style(), pool, randomness, on_error)
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
         return self.workers.lanes > 1 or awaited_only
 
     def _share(self) -> str:
-        whole = self.is_iterable or not self._loader.batched or not is_default_collate(self._loader.collate_fn)
+        whole = self.is_iterable or not self._setup.batched or not is_default_collate(self._setup.collate_fn)
         if whole:
             return "batches"
         if self.workers.share is not None:
             return self.workers.share
-        if self.workers.processes and (self._loader.worker_init_fn is not None or has_state(self.dataset)):
+        if self.workers.processes and (self._setup.worker_init_fn is not None or has_state(self.dataset)):
             return "batches"
         if not self.in_order:
             return "batches"  # torch's way: a worker that is behind is passed over
-        if self._loader.reseed == "sample":
+        if self._setup.reseed == "sample":
             return "rows"
         return "batches" if fetch_for(self.dataset).by_runs else "parts"
 
     def _staff(self, base_seed: int, states: list[Any]) -> Staff:
-        context = self._loader.context
+        context = self._setup.context
         if context is None:
             context = torch.multiprocessing.get_context()
         return Staff(
@@ -154,7 +158,7 @@ class Assembly:
             self.workers.lanes,
             context,
             base_seed,
-            self._pipes.init_fn(self._loader.worker_init_fn),
+            self._pipes.init_fn(self._setup.worker_init_fn),
             self.private,
             coroutines=is_async(self.dataset) and not self.is_iterable,
             states=states,
@@ -162,14 +166,14 @@ class Assembly:
         )
 
     def _job(self, in_process: bool) -> Job:
-        fetch, style = fetch_for(self.dataset, self._loader.batched), self._style()
+        fetch, style = fetch_for(self.dataset, self._setup.batched), self._style()
         if not self.is_iterable:
             return MapJob(
                 fetch,
                 style,
                 in_process,
                 randomness=self._randomness(),
-                on_error=self._loader.on_error,
+                on_error=self._setup.policy,
                 spread=self.spread,
                 sample_timeout_s=self.workers.sample_timeout_s,
             )
@@ -181,22 +185,7 @@ class Assembly:
         return SampleSeeds(keep) if self.sets_generators else None
 
     def _style(self) -> Style:
-        parts = self._loader
+        parts = self._setup
         as_rows = is_default_collate(parts.collate_fn) and parts.batched
         ships = as_rows and self.workers.processes > 0  # as a reference it would import torch in every worker
         return Style(None if ships else parts.collate_fn, as_rows, not parts.batched)
-
-
-class _Parts:
-    """What is kept of a loader: never the loader itself, which may hold its iterator."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self.dataset: Any = loader.dataset
-        self.collate_fn = loader.collate_fn
-        self.worker_init_fn = loader.worker_init_fn
-        self.index_sampler = loader._index_sampler
-        self.batched = loader._auto_collation
-        self.context = loader.multiprocessing_context
-        self.seed = loader._asked.seed
-        self.reseed = loader._asked.reseed
-        self.on_error = loader._failures.policy

@@ -22,11 +22,6 @@ from stoker.errors import RemoteError, TooManyFailures
 _SHOWN = 10
 
 
-def read_policy(on_error: str | OnError) -> OnError:
-    """The policy that the loader's argument means."""
-    return on_error if isinstance(on_error, OnError) else OnError(on_error)  # type: ignore[arg-type]
-
-
 class Failures:
     """The failures of one loader, over all its passes."""
 

@@ -6,24 +6,24 @@ import functools
 from typing import Any
 
 from stoker.batches import DROPPED, InlineBatches, has_state, restore
-from stoker.contracts import Run
+from stoker.contracts import SampleRun
 from stoker.errors import TooManyFailures
-from stoker.passes.batch_pass import BatchIterator
+from stoker.passes.batch_pass import BatchPass
 from stoker.sampling.reserves import Starved
 from stoker.sampling.streams import Vacancy
 
 
-class InlineIterator(BatchIterator):
+class InlinePass(BatchPass):
     """A pass whose batches are made where they are asked for."""
 
     def _start(self) -> None:
         self._maker: InlineBatches = self._assembly.inline(self._pool)
-        self._progress.keys = self._keys
-        states = self._assembly.states(self._progress.place) or [None]
+        self._cursor.keys = self._keys
+        states = self._assembly.states(self._cursor.place) or [None]
         if self._assembly.is_iterable:
-            self._progress.items = self._items = self._assembly.items(states[0])
+            self._cursor.items = self._items = self._assembly.items(states[0])
         elif has_state(self._assembly.dataset):
-            self._progress.dataset = self._assembly.dataset
+            self._cursor.dataset = self._assembly.dataset
             if states[0] is not None:
                 restore(self._assembly.dataset, states[0])
 
@@ -39,9 +39,9 @@ class InlineIterator(BatchIterator):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
-            self._asked, self._lost = draw.keys, list[int]()
-            number = self._progress.place.batches + len(self._behind)
-            self._behind.append(functools.partial(self._progress.moved_on, draw.end, draw.state))
+            self._drawn, self._lost = draw.keys, list[int]()
+            number = self._cursor.place.batches + len(self._behind)
+            self._behind.append(functools.partial(self._cursor.moved_on, draw.end, draw.state))
             try:
                 batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
             except TooManyFailures:
@@ -51,16 +51,13 @@ class InlineIterator(BatchIterator):
                 raise
             finally:
                 if self._maker.retries:
-                    self._note_retries()
+                    self._watch.retried(self._maker.retries)
+                    self._maker.retries = 0
             if batch is not DROPPED:
                 if self._steps is not None:
                     self._steps.told(number, len(draw.keys), None, self._lost)
                 self._failures.seen += len(draw.keys)
                 return batch
-
-    def _note_retries(self) -> None:
-        self._count.retries += self._maker.retries
-        self._maker.retries = 0
 
     def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
         """What to load in the place of a bad sample; DROPPED for nothing."""
@@ -70,7 +67,7 @@ class InlineIterator(BatchIterator):
         if policy.action == "raise":
             raise error.to_exception()
         try:
-            key = self._reserves.fill(Vacancy(position, self._asked, row), attempt, len(self._lost))
+            key = self._reserves.fill(Vacancy(position, self._drawn, row), attempt, len(self._lost))
         except Starved as why:
             raise self._failures.starved(why) from None
         if key is None:
@@ -89,10 +86,10 @@ class InlineIterator(BatchIterator):
 
     def _made_of(self, samples: list[Any]) -> Any:
         if self._steps is not None:
-            self._steps.told(self._progress.place.batches + len(self._behind), len(samples), None)
-        self._behind.append(functools.partial(self._progress.moved_on, 0, None))
+            self._steps.told(self._cursor.place.batches + len(self._behind), len(samples), None)
+        self._behind.append(functools.partial(self._cursor.moved_on, 0, None))
         self._maker.samples = len(samples)
-        run = Run(iter(()), 0, 0, self._epoch_note)
+        run = SampleRun(iter(()), 0, 0, self._epoch_note)
         if self._items.batch_size is None:
             return self._maker.of_item(samples[0], run)
         return self._maker.of_samples(samples, run)

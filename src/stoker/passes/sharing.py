@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker.contracts import Ask, Order, Ticket, Workers
+from stoker.contracts import Ask, Ticket, Workers
+from stoker.passes.making import Making
 
 Deal = Iterator[tuple[Ticket, int | None]]
 # A lane should get through a run in about this time: short enough for balance, long enough that a ticket's cost of
@@ -21,44 +22,44 @@ _RUN_TARGET_NS = 2_000_000
 
 
 class Sharing:
-    """Deals orders to workers."""
+    """Deals batches to workers."""
 
     def __init__(self, workers: Workers, share: str) -> None:
         self._workers, self._share = workers, share
         self._dealt = 0  # parts dealt so far: the next part goes to worker `_dealt % processes`
         self._row_ns = 0.0  # a running mean of the time a row takes; 0: not known yet
 
-    def deal(self, order: Order, epoch: int) -> Deal:
-        """The tickets of an order, each with the worker it is meant for (None: any)."""
-        if order.ask is Ask.BATCH:
-            yield _ticket(order, epoch, 0, order.rows), order.worker
+    def deal(self, making: Making) -> Deal:
+        """The tickets of a batch, each with the worker it is meant for (None: any)."""
+        if making.ask is Ask.BATCH:
+            yield _ticket(making, 0, making.rows), making.worker
         elif self._share == "rows":
-            for start, stop in _runs(0, order.rows, self._run_rows(order.rows, self._workers.total_lanes)):
-                yield _ticket(order, epoch, start, stop), None
+            for start, stop in _runs(0, making.rows, self._run_rows(making.rows, self._workers.total_lanes)):
+                yield _ticket(making, start, stop), None
         else:
-            yield from self._parts(order, epoch)
+            yield from self._parts(making)
 
-    def deal_row(self, order: Order, epoch: int, row: int) -> Deal:
-        """A ticket for one row of an order, meant for the worker whose turn it is."""
+    def deal_row(self, making: Making, row: int) -> Deal:
+        """A ticket for one row of a batch, meant for the worker whose turn it is."""
         worker = None
         if self._share != "rows":
             worker = self._dealt % max(1, self._workers.processes)
             self._dealt += 1
-        yield _ticket(order, epoch, row, row + 1), worker
+        yield _ticket(making, row, row + 1), worker
 
     def learn(self, rows: int, busy_ns: int) -> None:
         """Take a report's time into account for the length of later runs."""
         if rows > 0:
             self._row_ns += 0.2 * (busy_ns / rows - self._row_ns) if self._row_ns else busy_ns / rows
 
-    def _parts(self, order: Order, epoch: int) -> Deal:
+    def _parts(self, making: Making) -> Deal:
         processes = max(1, self._workers.processes)
-        parts = min(processes, order.rows)
-        for start, stop in _even(order.rows, parts, first=order.number):
+        parts = min(processes, making.rows)
+        for start, stop in _even(making.rows, parts, first=making.number):
             worker = self._dealt % processes
             self._dealt += 1
             for begin, end in _runs(start, stop, self._run_rows(stop - start, self._workers.lanes)):
-                yield _ticket(order, epoch, begin, end), worker
+                yield _ticket(making, begin, end), worker
 
     def _run_rows(self, rows: int, lanes: int) -> int:
         if self._workers.rows_per_run is not None:
@@ -69,9 +70,10 @@ class Sharing:
         return max(1, min(fair, -(-rows // max(1, lanes))))
 
 
-def _ticket(order: Order, epoch: int, start: int, stop: int) -> Ticket:
-    keys = None if order.keys is None else order.keys[start:stop]
-    return Ticket(order.number, order.ask, order.slot, start, stop, order.rows, epoch, order.position, keys)
+def _ticket(making: Making, start: int, stop: int) -> Ticket:
+    keys = None if making.keys is None else making.keys[start:stop]
+    where = making.slot, start, stop, making.rows
+    return Ticket(making.number, making.ask, *where, making.epoch, making.draw.position, keys)
 
 
 def _even(rows: int, parts: int, first: int) -> Iterator[tuple[int, int]]:

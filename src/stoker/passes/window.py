@@ -9,7 +9,21 @@ start with `most`.
 
 from __future__ import annotations
 
+from stoker.contracts import Workers
+
 _LARGE_BYTES = 64 * 2**20  # a guess: all batches under way together, above which first touches are felt
+
+
+def window_for(workers: Workers, prefetch_factor: int, rows: int | None) -> Window:
+    """The window that these workers need; `rows` of each batch, where several of them share it, else None."""
+    wanted = max(1, prefetch_factor) * max(1, workers.processes)
+    if rows is None:
+        wanted *= max(1, workers.lanes)
+        return Window(wanted, wanted, workers.max_bytes)
+    busy = -(-2 * workers.total_lanes // rows)  # two rows for every lane
+    if workers.lanes <= 1:
+        return Window(min(wanted, max(2, busy)), wanted, workers.max_bytes)
+    return Window(max(2, busy), max(wanted, busy), workers.max_bytes)
 
 
 class Window:

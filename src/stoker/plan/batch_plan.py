@@ -25,9 +25,10 @@ r % (R/g) if they are "orthogonal".
 from __future__ import annotations
 
 import dataclasses
-import operator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from stoker.whole_numbers import check_whole, keep_whole
 
 Tail = Literal["drop", "keep", "pad"]
 TAILS: tuple[Tail, ...] = ("drop", "keep", "pad")
@@ -57,7 +58,7 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         for factor in dataclasses.fields(self)[:6]:
-            _set_whole(self, factor.name)
+            _check_factor(self, factor.name)
         if self.input_grouping not in _GROUPINGS:
             raise ValueError(f"input_grouping should be one of {_GROUPINGS}, but got {self.input_grouping!r}")
         if self.replicas % self.input_group_size:
@@ -112,12 +113,12 @@ class BatchPlan:
         """What a process loads that is a single replica, as a rank of DistributedDataParallel is."""
         return dataclasses.replace(self, replicas=1, input_group_size=1, hosts=self.hosts * self.groups)
 
-    def steps_per_epoch(self, length: int, tail: Tail = "drop") -> int:
+    def steps_per_epoch(self, length: int, last: Tail = "drop") -> int:
         """How many steps a dataset of this length makes."""
-        if tail not in TAILS:
-            raise ValueError(f"tail should be one of {TAILS}, but got {tail!r}")
-        full, left = divmod(_whole("length", length, least=0), self.samples_per_step)
-        return full + (left > 0 and tail != "drop")
+        if last not in TAILS:
+            raise ValueError(f"last should be one of {TAILS}, but got {last!r}")
+        full, left = divmod(check_whole("length", length, least=0), self.samples_per_step)
+        return full + (left > 0 and last != "drop")
 
     def group_of(self, replica: int) -> int:
         """Which group a replica reads: itself, unless replicas read in groups."""
@@ -165,29 +166,15 @@ def _product(plan: BatchPlan) -> str:
     return " × ".join(shown) + groups
 
 
-def _set_whole(plan: BatchPlan, name: str) -> None:
-    """Check a factor; NumPy's numbers become Python's."""
+def _check_factor(plan: BatchPlan, name: str) -> None:
     try:
-        whole = _whole(name, getattr(plan, name), least=1)
+        keep_whole(plan, name, least=1)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{error}. The step would be {_product(plan)}.") from None
-    object.__setattr__(plan, name, whole)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        whole = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        whole = None
-    if whole is None:
-        raise TypeError(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if whole < least:
-        raise ValueError(f"{name} should be at least {least}, but got {whole}")
-    return whole
 
 
 def _place(name: str, value: Any, count: int, plan: BatchPlan) -> int:
-    place = _whole(name, value, least=0)
+    place = check_whole(name, value, least=0)
     if place >= count:
         raise IndexError(f"{name} {place} is not in the plan, whose last is {count - 1}: {plan}")
     return place

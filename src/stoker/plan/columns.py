@@ -14,12 +14,12 @@ Whatever has another number of rows is an error that says where it lies.
 
 from __future__ import annotations
 
-import copy
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from stoker.nested import Container, is_array, open_container
 
 Rebuild = Callable[[list[Any]], Any]
 
@@ -69,13 +69,8 @@ def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
     """The batch with every torch tensor in it changed, whether it has rows or not."""
     if is_array(batch):
         return change(batch) if hasattr(batch, "pin_memory") else batch
-    node = _node(batch)
-    return batch if node is None else node[1]([map_tensors(part, change) for _, part in node[0]])
-
-
-def is_array(value: Any) -> bool:
-    """Whether this is a tensor or an array, of whatever library."""
-    return hasattr(value, "shape") and hasattr(value, "dtype")
+    container = open_container(batch)
+    return batch if container is None else container.like([map_tensors(part, change) for part in container.parts])
 
 
 class _Taken:
@@ -94,14 +89,13 @@ class _Taken:
         """Note the columns in a value; gives what rebuilds it from a list of all columns."""
         if is_array(value):
             return self._take_array(value, where)
-        node = _node(value)
-        if node is None:
+        container = open_container(value)
+        if container is None:
             return lambda _: value
-        named, assemble = node
         if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
-            return self._take_structure(named, assemble, where)
+            return self._take_structure(container, where)
         before, wrong = len(self.parts), len(self.misfits)
-        rebuild = self._take_structure(named, assemble, where)
+        rebuild = self._take_structure(container, where)
         if len(self.parts) > before and len(self.misfits) == wrong:
             return rebuild
         if len(value) == self._rows and (self._loosely or len(self.parts) == before):
@@ -116,46 +110,15 @@ class _Taken:
             self.misfits.append(f"{where} has the shape {tuple(value.shape)}")
         return self._column(value)
 
-    def _take_structure(self, named: Iterable[tuple[Any, Any]], assemble: Callable[..., Any], where: str) -> Rebuild:
+    def _take_structure(self, container: Container, where: str) -> Rebuild:
+        named = zip(container.names, container.parts, strict=True)
         inner = [self.take(part, f"{where}[{name!r}]") for name, part in named]
-        return lambda parts: assemble([rebuild(parts) for rebuild in inner])
+        return lambda parts: container.like([rebuild(parts) for rebuild in inner])
 
     def _column(self, value: Any) -> Rebuild:
         place = len(self.parts)
         self.parts.append(value)
         return lambda parts: parts[place]
-
-
-def _node(value: Any) -> tuple[list[tuple[Any, Any]], Callable[[list[Any]], Any]] | None:
-    """The named parts of a structure and what puts such parts together again; None for anything else."""
-    if isinstance(value, Mapping):
-        keys = list(value)
-        return [(key, value[key]) for key in keys], lambda parts: _like_mapping(value, keys, parts)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True)), lambda parts: type(value)(*parts)
-    if type(value) in (list, tuple):
-        return list(enumerate(value)), type(value)
-    return _registered(value)
-
-
-def _like_mapping(value: Any, keys: list[Any], parts: list[Any]) -> Any:
-    content = dict(zip(keys, parts, strict=True))
-    if type(value) is dict:
-        return content
-    if not isinstance(value, MutableMapping):
-        return type(value)(content)
-    like: Any = copy.copy(value)  # an OrderedDict, a defaultdict, a user's own: with whatever else it holds
-    like.update(content)
-    return like
-
-
-def _registered(value: Any) -> tuple[list[tuple[Any, Any]], Callable[[list[Any]], Any]] | None:
-    pytree = sys.modules.get("torch.utils._pytree")
-    entry = pytree.SUPPORTED_NODES.get(type(value)) if pytree is not None else None
-    if entry is None:
-        return None
-    parts, context = entry.flatten_fn(value)
-    return list(enumerate(parts)), lambda changed: entry.unflatten_fn(changed, context)
 
 
 def _rows_found(batch: Any) -> list[int]:
@@ -174,8 +137,8 @@ def _first(value: Any, rows: Callable[[Any], Any]) -> int | None:
     found = rows(value)
     if found:
         return int(found)
-    node = None if is_array(value) else _node(value)
-    inner = (_first(part, rows) for _, part in (node[0] if node is not None else ()))
+    container = None if is_array(value) else open_container(value)
+    inner = (_first(part, rows) for part in (container.parts if container is not None else ()))
     return next((found for found in inner if found is not None), None)
 
 

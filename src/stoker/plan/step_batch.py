@@ -11,8 +11,8 @@ memory, which lives as long as any of them:
 
 Lists of texts or objects are cut by rows as well: where a tensor has dimensions, they are nested lists.
 
-With `tail="keep"` an epoch's last step may be short. It still gives iterations and micro-batches, fewer of them and the
-last one short, but it has no grid. With `tail="pad"` it is filled up with rows that came before, and `mask` says which
+With `last="keep"` an epoch's last step may be short. It still gives iterations and micro-batches, fewer of them and the
+last one short, but it has no grid. With `last="pad"` it is filled up with rows that came before, and `mask` says which
 rows are real.
 """
 
@@ -22,8 +22,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from stoker.nested import is_array
 from stoker.plan.batch_plan import BatchPlan
-from stoker.plan.columns import Columns, columns_of, is_array, map_tensors
+from stoker.plan.columns import Columns, columns_of, map_tensors
 
 
 class StepBatch:
@@ -132,7 +133,7 @@ class StepBatch:
         if not self.is_full:
             raise ValueError(
                 f"{asked} needs a full step, but this one has {len(self)} rows, and the plan is {self.plan.local}. Use "
-                'iterations() or micro_batches(), or a loader with tail="pad" or tail="drop".'
+                'iterations() or micro_batches(), or a loader with last="pad" or last="drop".'
             )
 
 

@@ -4,12 +4,12 @@
 
 `options`, `namespaces`, `settings`, `enums`   what a script asks for
 `request`, `steps`, `hosts`, `grouping`        which samples make a step, in which order
-`dataloader`, `accessor`                       who hands the steps over
+`dataloader`, `passes`, `accessor`             who hands the steps over
 `model`, `structures`, `optim`                 models that take a step at a time
-`execution`, `logs`, `errors`                  the rest
+`execution`, `hardware`, `logs`, `errors`      the rest
 
 It translates: a step's arithmetic is `stoker.BatchPlan`, loading is `stoker.DataLoader`, the buffer is
-`stoker.AsyncPrefetch`, and output modes are those of `stoker.training`. What differs from PopTorch by intent is listed
+`stoker.prefetch`, and output modes are those of `stoker.training`. What differs from PopTorch by intent is listed
 in docs/poptorch-parity.md.
 """
 

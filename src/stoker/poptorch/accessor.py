@@ -1,4 +1,4 @@
-"""`AsynchronousDataAccessor`: steps ahead of the consumer, on `stoker.AsyncPrefetch`.
+"""`AsynchronousDataAccessor`: steps ahead of the consumer, on `stoker.prefetch`.
 
     a poptorch.DataLoader ─► a loader of its own, with at least one worker process ─► thread that keeps the buffer full
     any other iterable    ─► a process that walks it ────────────────────────────────► buffer
@@ -22,13 +22,14 @@ from typing import Any, Literal
 
 from torch.utils.data import DataLoader as TorchLoader
 
-from stoker.accessor import AsyncPrefetch
 from stoker.poptorch.enums import SharingStrategy
 from stoker.poptorch.errors import Error, StartError, Terminated, in_short
 from stoker.poptorch.logs import log
 from stoker.poptorch.passes import Pass, Progress
 from stoker.poptorch.request import Request
 from stoker.poptorch.steps import StepLoader
+from stoker.prefetching import prefetch
+from stoker.whole_numbers import check_whole
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
@@ -71,17 +72,17 @@ class AsynchronousDataAccessor:
         self._source = dataset if request is None else _own_loader(request, dataset, start_method)
         self._repeats_epochs = request is not None and request.repeats_epochs
         self._start = functools.partial(
-            AsyncPrefetch,
+            prefetch,
             self._source,
-            buffer_size=buffer_size,
-            load_indefinitely=load_indefinitely,
-            miss_sleep_time_ms=None if miss_sleep_time_in_ms else 0,
-            rebatch=rebatched_size,
+            ahead=check_whole("buffer_size", buffer_size, 1, "steps made ahead"),
+            across_epochs=load_indefinitely,
+            spin=not miss_sleep_time_in_ms,
+            batch_size=rebatched_size,
             drop_last=rebatched_size is not None and (request is None or request.drop_last),
             by="process" if request is None else "thread",
             start_method=start_method if request is None else None,
         )
-        self._prefetch = self._start(early_preload=early_preload)
+        self._prefetch = self._start(at_once=early_preload)
         self._load_first()
 
     def terminate(self) -> None:
@@ -94,7 +95,7 @@ class AsynchronousDataAccessor:
 
     def __len__(self) -> int:
         """Steps of a pass."""
-        is_own = isinstance(self._source, StepLoader) and self._source._request.rebatches
+        is_own = isinstance(self._source, StepLoader) and self._source.request.rebatches
         return len(self._source) if self.rebatched_size is None or is_own else len(self._prefetch)
 
     def __iter__(self) -> Pass:
@@ -179,12 +180,12 @@ def _request_of(dataset: Any) -> Request | None:
     """What a poptorch loader was asked for; None for any other iterable."""
     if not isinstance(dataset, StepLoader):
         return None
-    if getattr(dataset, "_accessor", None) is not None:
+    if dataset.loads_ahead:
         raise Error(
-            f"this loader is in mode {dataset._request.mode.name} and loads ahead already: iterate over the loader "
+            f"this loader is in mode {dataset.request.mode.name} and loads ahead already: iterate over the loader "
             "itself, or make it with mode=poptorch.DataLoaderMode.Sync"
         )
-    return dataset._request
+    return dataset.request
 
 
 def _own_loader(request: Request, like: TorchLoader[Any], start_method: StartMethod | None) -> StepLoader:

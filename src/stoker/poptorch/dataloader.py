@@ -64,7 +64,7 @@ class DataLoader(StepLoader):
             {"num_workers": num_workers, **kwargs},
         )
         request.check()
-        options._freeze()
+        options.freeze()
         super().__init__(request, persistent_workers=_keeps_workers(persistent_workers, num_workers))
         if request.mode is not DataLoaderMode.Sync:
             self._accessor = _buffered(self, async_options or {})
@@ -72,12 +72,17 @@ class DataLoader(StepLoader):
     @property
     def combinedBatchSize(self) -> int | None:
         """Samples of one step; None where samples are not batched."""
-        return self._request.combined
+        return self.request.combined
 
     @property
     def options(self) -> Options:
         """The options that were given, now frozen."""
-        return self._request.options
+        return self.request.options
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether the mode is an asynchronous one."""
+        return self._accessor is not None
 
     def terminate(self) -> None:
         """Stop loading ahead in an asynchronous mode; in Sync there is nothing to stop."""
@@ -107,9 +112,9 @@ class DataLoader(StepLoader):
         else:
             self._accessor.load_state_dict(state_dict)
 
-    def stats(self) -> Stats:
+    def stats(self, memory: bool = True) -> Stats:
         """Where the time went so far."""
-        return super().stats() if self._accessor is None else self._accessor.loader.stats()
+        return super().stats(memory) if self._accessor is None else self._accessor.loader.stats(memory)
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto."""
@@ -122,11 +127,9 @@ class DataLoader(StepLoader):
 
     def _begin_again_if_left(self) -> None:
         """The hosts' shuffled parts are disjoint within an epoch: one that was left early is begun again."""
-        last = self._progress
-        if not self._request.repeats_epochs or last is None or last.finished or self._place is not None:
-            return
-        log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", last.place.epoch)
-        self._place = self._described(last.place.epoch)
+        left = self._course.begin_again_if_left() if self.request.repeats_epochs else None
+        if left is not None:
+            log.info("epoch %d was left early, so it begins again in the same order: see set_epoch", left)
 
 
 def _keeps_workers(asked: bool | None, num_workers: int | str) -> bool:
@@ -139,7 +142,7 @@ def _buffered(loader: DataLoader, options: dict[str, Any]) -> AsynchronousDataAc
         raise Misuse(
             "rebatched_size in async_options is for the loader to set: use mode=poptorch.DataLoaderMode.AsyncRebatched"
         )
-    request = loader._request
+    request = loader.request
     return AsynchronousDataAccessor(loader, **options, rebatched_size=request.combined if request.rebatches else None)
 
 

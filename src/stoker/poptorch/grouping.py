@@ -1,8 +1,8 @@
 """A batch sampler's batches, several to a step.
 
-Where torch's default collating makes the batches, joining their indices gives the same rows as joining the batches, so
-the workers load a step's rows straight into one slot (`stoker.arguments.planned.Grouped`). A `collate_fn` of the user's
-own must see each batch by itself: then the batches are joined after collating, which is here.
+Mostly their indices are joined, as everybody's are (`stoker.arguments.planned.Grouped`). A `collate_fn` of the user's
+own must see each batch by itself: then the batches are joined after collating. That is here and not left to a plan,
+because a class of the user's own is joined by the parser that was registered for it, which only PopTorch's names know.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ def joined(batches: Iterator[Any], per_step: int, drop_last: bool) -> Iterator[A
     while group := list(islice(batches, per_step)):
         if len(group) == per_step or not drop_last:
             yield concatenated(group)
-
-
-def group_count(items: int, per_step: int, drop_last: bool) -> int:
-    """How many steps so many items make."""
-    return items // per_step if drop_last else -(-items // per_step)
 
 
 def length_or_none(sampler: Any) -> int | None:

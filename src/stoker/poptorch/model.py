@@ -42,12 +42,12 @@ class PoplarExecutor:
         if options is not None and not isinstance(options, Options):
             raise Error(f"options should be a poptorch.Options, but got {type(options).__name__}")
         if options is not None:
-            options._freeze()
+            options.freeze()
         self._model, self._training = model, training
         self._options = options.clone() if options is not None else Options()
         if self._options.defaultOutputMode():
             self._options.outputMode(OutputMode.Final if training else OutputMode.All)
-        self._options._freeze()
+        self._options.freeze()
         self._plan = self._options.plan(1)
         if not training:
             _check_inference(self._options)

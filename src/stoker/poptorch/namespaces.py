@@ -19,22 +19,22 @@ from stoker.poptorch.settings import Settings, check_count, check_flag
 L = TypeVar("L", bound="TensorLocationSettings")
 
 
-class _DistributedOptions(Settings):
+class DistributedOptions(Settings):
     """Which of several host processes this is. By default what OpenMPI's environment variables say."""
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
         self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
-    def disable(self) -> _DistributedOptions:
+    def disable(self) -> DistributedOptions:
         """One process, whatever the environment says."""
         return self.configureProcessId(0, 1)
 
-    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> DistributedOptions:
         """Read the number of processes and the number of this one from these environment variables, now."""
         return self.configureProcessId(_from_environment(var_process_id, 0), _from_environment(var_num_processes, 1))
 
-    def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
+    def configureProcessId(self, process_id: int, num_processes: int) -> DistributedOptions:
         """Set both by hand."""
         count = check_count("num_processes", num_processes)
         number = check_count("process_id", process_id, least=0)
@@ -62,7 +62,7 @@ def _from_environment(name: str, default: int) -> int:
         raise Misuse(f"the environment variable {name} should hold a whole number, but it is {text!r}") from None
 
 
-class _PopartOptions(Settings):
+class PopartOptions(Settings):
     """Anything a script tells the chip's compiler. Kept under `options`, read by nobody but `enableSyntheticData`."""
 
     def __init__(self) -> None:
@@ -77,11 +77,11 @@ class _PopartOptions(Settings):
         self.__dict__["options"].update(changes)
         return self
 
-    def setEngineOptions(self, engine_options: dict[str, str]) -> _PopartOptions:
+    def setEngineOptions(self, engine_options: dict[str, str]) -> PopartOptions:
         self.set("engineOptions", engine_options)
         return self
 
-    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> _PopartOptions:
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> PopartOptions:
         self.set("patterns", patterns)
         self.set("patterns_level", check_count("level", level, least=0))
         return self
@@ -90,10 +90,10 @@ class _PopartOptions(Settings):
         return f"{type(self).__name__}({self.__dict__['options']})"
 
 
-class _TrainingOptions(Settings):
+class TrainingOptions(Settings):
     """How many micro-batches make one update of the weights, and how their gradients are joined."""
 
-    def __init__(self, popart: _PopartOptions) -> None:
+    def __init__(self, popart: PopartOptions) -> None:
         super().__init__(
             gradient_accumulation=1,
             accumulation_and_replication_reduction_type=ReductionType.Mean,
@@ -101,12 +101,12 @@ class _TrainingOptions(Settings):
         )
         self.__dict__["_popart"] = popart
 
-    def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
+    def gradientAccumulation(self, gradient_accumulation: int) -> TrainingOptions:
         """Micro-batches of a replica that make one update."""
         self.set(gradient_accumulation=check_count("gradientAccumulation", gradient_accumulation))
         return self
 
-    def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> _TrainingOptions:
+    def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> TrainingOptions:
         """Mean (the default) or sum over the micro-batches of an update and over replicas."""
         if reduction_type not in (ReductionType.Mean, ReductionType.Sum) or not isinstance(
             reduction_type, ReductionType
@@ -120,53 +120,53 @@ class _TrainingOptions(Settings):
 
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy
-    ) -> _TrainingOptions:
+    ) -> TrainingOptions:
         self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
         return self
 
-    def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
+    def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
         self._popart.set("automaticLossScalingSettings.enabled", check_flag("setAutomaticLossScaling", enabled))
         return self
 
-    def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
+    def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:
         self._popart.set("convolutionOptions", {"enableConvDithering": str(enabled).lower()})
         return self
 
 
-class _PrecisionOptions(Settings):
+class PrecisionOptions(Settings):
     """Of the chip's arithmetic: on a torch device the model's own dtypes decide."""
 
-    def __init__(self, popart: _PopartOptions) -> None:
+    def __init__(self, popart: PopartOptions) -> None:
         super().__init__()
         self.__dict__["_popart"] = popart
 
-    def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
+    def enableFloatingPointExceptions(self, enabled: bool) -> PrecisionOptions:
         self._popart.set("enableFloatingPointChecks", check_flag("enableFloatingPointExceptions", enabled))
         return self
 
-    def enableStochasticRounding(self, enabled: bool) -> _PrecisionOptions:
+    def enableStochasticRounding(self, enabled: bool) -> PrecisionOptions:
         self._popart.set("enableStochasticRounding", check_flag("enableStochasticRounding", enabled))
         return self
 
-    def setPartialsType(self, dtype: torch.dtype) -> _PrecisionOptions:
+    def setPartialsType(self, dtype: torch.dtype) -> PrecisionOptions:
         if dtype not in (torch.float32, torch.float16):
             raise Misuse(f"setPartialsType takes torch.float or torch.half, but got {dtype}")
         self._popart.set("partialsTypeMatMuls", "float" if dtype is torch.float32 else "half")
         return self
 
-    def halfFloatCasting(self, half_float_casting: Any) -> _PrecisionOptions:
+    def halfFloatCasting(self, half_float_casting: Any) -> PrecisionOptions:
         log.info("Precision.halfFloatCasting has no effect: torch's own rules hold")
         return self
 
-    def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
+    def runningStatisticsAlwaysFloat(self, value: bool) -> PrecisionOptions:
         log.info("Precision.runningStatisticsAlwaysFloat has no effect: torch's own rules hold")
         return self
 
 
-class _JitOptions(Settings):
+class JitOptions(Settings):
     """Of PopTorch's former compiler."""
 
-    def traceModel(self, trace_model: bool) -> _JitOptions:
+    def traceModel(self, trace_model: bool) -> JitOptions:
         if trace_model:
             raise Misuse("Jit.traceModel(True) is not supported: models run as they are. Leave it out.")
         return self
@@ -201,28 +201,28 @@ class TensorLocationSettings(Settings):
         return self
 
 
-class _TensorLocationOptions(Settings):
+class TensorLocationOptions(Settings):
     """Where the chip would keep weights, activations and the optimizer's state."""
 
-    def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
+    def numIOTiles(self, num_tiles: int) -> TensorLocationOptions:
         if not (32 <= check_count("numIOTiles", num_tiles) <= 192) or num_tiles % 2:
             raise Misuse(f"numIOTiles takes an even number from 32 to 192, but got {num_tiles}")
         self.createOrSet(numIOTiles=num_tiles)
         return self
 
-    def setActivationLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+    def setActivationLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
         return self._place(location_activation=location)
 
-    def setWeightLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+    def setWeightLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
         return self._place(location_weight=location)
 
-    def setOptimizerLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
         return self._place(location_optimizer=location)
 
-    def setAccumulatorLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+    def setAccumulatorLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
         return self._place(location_accumulator=location)
 
-    def _place(self, **locations: TensorLocationSettings) -> _TensorLocationOptions:
+    def _place(self, **locations: TensorLocationSettings) -> TensorLocationOptions:
         for name, location in locations.items():
             if not isinstance(location, TensorLocationSettings):
                 raise Misuse(f"{name} should be a poptorch.TensorLocationSettings, but got {location!r}")

@@ -21,13 +21,13 @@ from stoker.poptorch import enums
 from stoker.poptorch.errors import Misuse
 from stoker.poptorch.execution import ExecutionStrategy, PipelinedExecution
 from stoker.poptorch.namespaces import (
+    DistributedOptions,
+    JitOptions,
+    PopartOptions,
+    PrecisionOptions,
+    TensorLocationOptions,
     TensorLocationSettings,
-    _DistributedOptions,
-    _JitOptions,
-    _PopartOptions,
-    _PrecisionOptions,
-    _TensorLocationOptions,
-    _TrainingOptions,
+    TrainingOptions,
 )
 from stoker.poptorch.settings import Settings, check_count, check_flag
 
@@ -54,11 +54,11 @@ class Options(Settings):
             sync_pattern=enums.SyncPattern.Full,
             available_memory_proportion={},
         )
-        popart = _PopartOptions()
+        popart = PopartOptions()
         self._popart = popart
-        self._training, self._precision = _TrainingOptions(popart), _PrecisionOptions(popart)
-        self._distributed, self._tensor_locations = _DistributedOptions(), _TensorLocationOptions()
-        self._jit = _JitOptions()
+        self._training, self._precision = TrainingOptions(popart), PrecisionOptions(popart)
+        self._distributed, self._tensor_locations = DistributedOptions(), TensorLocationOptions()
+        self._jit = JitOptions()
         self._execution_strategy: ExecutionStrategy = PipelinedExecution()
         self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS", "{}"))
 
@@ -88,12 +88,12 @@ class Options(Settings):
         return self._with(input_group_size=input_group_size, input_cgt=input_group_type)
 
     @property
-    def Training(self) -> _TrainingOptions:
+    def Training(self) -> TrainingOptions:
         """Gradient accumulation and reduction."""
         return self._training
 
     @property
-    def Distributed(self) -> _DistributedOptions:
+    def Distributed(self) -> DistributedOptions:
         """Which of several host processes this is."""
         return self._distributed
 
@@ -150,22 +150,22 @@ class Options(Settings):
     # Kept for scripts that set them; no effect on a torch device.
 
     @property
-    def TensorLocations(self) -> _TensorLocationOptions:
+    def TensorLocations(self) -> TensorLocationOptions:
         """Where the chip would keep tensors."""
         return self._tensor_locations
 
     @property
-    def Jit(self) -> _JitOptions:
+    def Jit(self) -> JitOptions:
         """Of PopTorch's former compiler."""
         return self._jit
 
     @property
-    def Precision(self) -> _PrecisionOptions:
+    def Precision(self) -> PrecisionOptions:
         """Of the chip's arithmetic."""
         return self._precision
 
     @property
-    def _Popart(self) -> _PopartOptions:
+    def _Popart(self) -> PopartOptions:
         return self._popart
 
     def setExecutionStrategy(self, strategy: ExecutionStrategy) -> Options:
@@ -270,8 +270,8 @@ class Options(Settings):
 
     def toDict(self) -> dict[str, Any]:
         """Every option of every namespace."""
-        spaces = (self, self._training, self._distributed, self._tensor_locations)
-        return {**self._popart.options, **{name: value for space in spaces for name, value in space._values.items()}}
+        own = (super().toDict(), *(one.toDict() for one in (self._training, self._distributed, self._tensor_locations)))
+        return {**self._popart.options, **{name: value for values in own for name, value in values.items()}}
 
     def __repr__(self) -> str:
         spaces = {name: getattr(self, name) for name in ("Training", "Distributed", "TensorLocations", "_Popart")}

@@ -14,6 +14,7 @@ import copy
 from typing import Any, TypeVar
 
 from stoker.poptorch.errors import Misuse, OptionError
+from stoker.whole_numbers import check_whole
 
 S = TypeVar("S", bound="Settings")
 
@@ -57,7 +58,8 @@ class Settings:
         """All options by name."""
         return dict(self._values)
 
-    def _freeze(self) -> None:
+    def freeze(self) -> None:
+        """Refuse changes from now on: somebody uses these options."""
         for part in (self, *self._parts()):
             part.__dict__["_is_frozen"] = True
 
@@ -125,8 +127,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
     """The value if it is a whole number of at least `least`; else an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Misuse(f"{name} should be a whole number, but got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise Misuse(f"{name} should be at least {least}, but got {value}")
-    return value
+    try:
+        return check_whole(name, value, least)
+    except (TypeError, ValueError) as error:
+        raise Misuse(str(error)) from None

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from stoker.arguments.planned import Grouped
 from stoker.loader import DataLoader as Engine
 from stoker.poptorch.enums import DataLoaderMode
-from stoker.poptorch.grouping import group_count, joined, length_or_none
+from stoker.poptorch.grouping import joined, length_or_none
 from stoker.poptorch.hosts import HostBlock
 from stoker.poptorch.request import Request, warn_of_last_group
+from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan
 
 
@@ -24,33 +24,38 @@ class StepLoader(Engine[Any]):
     """A loader whose batches are steps, or what steps are cut from where `request.rebatches`."""
 
     def __init__(self, request: Request, **workers: Any) -> None:
-        self._request = request
+        self.request = request
         super().__init__(**{**_engine_arguments(request), **workers})
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether it fills a buffer of its own."""
+        return False
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         batches: Iterator[Any] = super().__iter__()
-        if not _joins_after(self._request):
+        if not _joins_after(self.request):
             return batches
-        return joined(batches, self._request.micro_batches, self._request.drop_last)
+        return joined(batches, self.request.micro_batches, self.request.drop_last)
 
     def __len__(self) -> int:
-        request = self._request
+        request = self.request
         if request.batch_sampler is not None:
-            return group_count(len(request.batch_sampler), request.micro_batches, request.drop_last)
+            return len(Grouped(request.batch_sampler, request.micro_batches, request.drop_last))
         if request.rebatches and request.combined is not None:
-            return group_count(len(request.dataset), request.combined, request.drop_last)
+            return len(Grouped(request.dataset, request.combined, request.drop_last))
         return super().__len__()
 
     def close(self) -> None:
         """Let the workers go, also those that would stay for another pass. Steps that were handed over stay valid."""
-        latest = self._latest() if self._latest is not None else None
+        latest = self._course.watch.latest_pass
         if latest is not None:
             latest.close()
 
     def worker_pids(self) -> list[int]:
         """The processes that load for the latest pass."""
-        latest = self._latest() if self._latest is not None else None
-        return [worker.pid for worker in latest._workers] if latest is not None else []
+        latest = self._course.watch.latest_pass
+        return latest.pids() if latest is not None else []
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch's order comes next, where the order follows from a seed."""

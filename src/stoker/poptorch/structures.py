@@ -1,7 +1,7 @@
 """Tensors inside whatever a batch or a model's result is made of: taken out in a fixed order, and put back.
 
-Tuples, lists, dicts and named tuples are walked; other classes are as soon as somebody registers an `ICustomArgParser`
-for them. Everything else counts as a constant and stays where it is.
+Containers are walked (see `stoker.nested`); other classes are as soon as somebody registers an `ICustomArgParser` for
+them. Everything else counts as a constant and stays where it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from stoker.nested import open_container
 from stoker.poptorch.errors import Error
 
 _PARSERS: dict[type, ICustomArgParser] = {}
@@ -63,12 +64,9 @@ def _walk(value: Any) -> Iterator[torch.Tensor]:
         yield from parser.yieldTensors(value)
     elif isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _walk(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _walk(item)
+    elif (container := open_container(value)) is not None:
+        for part in container.parts:
+            yield from _walk(part)
 
 
 def _rebuild(value: Any, tensors: Iterator[Any]) -> Any:
@@ -77,12 +75,8 @@ def _rebuild(value: Any, tensors: Iterator[Any]) -> Any:
         return parser.reconstruct(value, tensors)
     if isinstance(value, torch.Tensor):
         return next(tensors)
-    if isinstance(value, dict):
-        return type(value)({key: _rebuild(item, tensors) for key, item in value.items()})
-    if isinstance(value, (tuple, list)):
-        items = [_rebuild(item, tensors) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
+    container = open_container(value)
+    return value if container is None else container.like([_rebuild(part, tensors) for part in container.parts])
 
 
 def _parser_of(value: Any) -> ICustomArgParser | None:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.measure.groups import METRICS, Group, timelines
-from stoker.measure.runs import TrialRecord
-from stoker.measure.settings import varied
+from stoker.bench.groups import METRICS, Group, timelines
+from stoker.bench.runs import TrialRecord
+from stoker.bench.settings import varied
 from stoker.report.facets import Line, hue, panel_title, panels, x_values
 from stoker.report.plots import KINDS, X_TITLES, Kind
 from stoker.report.steps import lanes_of, loop_of

@@ -11,8 +11,8 @@ import colorsys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stoker.measure.groups import Group
-from stoker.measure.settings import Setting, varied
+from stoker.bench.groups import Group
+from stoker.bench.settings import Setting, varied
 
 # Okabe and Ito's colours, which people with colour-blindness can tell apart, darkened where light ones would vanish.
 _HUES = {"torch": "#d55e00", "stoker": "#0072b2", "given": "#009e73", "synthetic": "#8a6fb0"}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stoker.measure.diagnosis import Diagnosis, Tried
-from stoker.measure.diagnosis.facts import WORTH_IT
+from stoker.diagnosis import Diagnosis, TriedChange
+from stoker.diagnosis.facts import WORTH_IT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,11 +62,11 @@ def _trials(found: Diagnosis) -> Table:
     return table
 
 
-def _expected(tried: Tried) -> str:
+def _expected(tried: TriedChange) -> str:
     return "-" if tried.failure else _times(tried.promise)
 
 
-def _rounds(tried: Tried) -> str:
+def _rounds(tried: TriedChange) -> str:
     return f"failed, {tried.failure}" if tried.failure else ", ".join(_times(gain) for gain in tried.gains)
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from stoker.measure.groups import METRICS, Group, group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.statistics import quantile
+from stoker.bench.groups import METRICS, Group, group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.statistics import quantile
+from stoker.extras import brought_by
 from stoker.report.charts import Chart, charts_of
 from stoker.report.table import cell, figure, with_deviation
 from stoker.report.verdict import verdicts
@@ -66,7 +67,8 @@ def _own(name: str) -> str:
 
 
 def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
+    with brought_by("tools"):
+        from plotly.offline import get_plotlyjs
 
     text: str = get_plotlyjs()
     # Inside a script element the parser looks for nothing but its end.

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.measure.groups import METRICS, Group, timelines
-from stoker.measure.runs import TrialRecord
+from stoker.bench.groups import METRICS, Group, timelines
+from stoker.bench.runs import TrialRecord
+from stoker.extras import brought_by
 from stoker.report.facets import Panel, panels, x_values
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ def new_figure(
     ratios: Sequence[float] | None = None,
 ) -> tuple[Any, list[Any]]:
     """A figure with `count` panels under a title; `ratios` are the heights of its rows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with brought_by("tools"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     wide = min(columns, count)
     rows = -(-count // wide)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.running import Running
+from stoker.bench.running import Running
+from stoker.extras import brought_by
 from stoker.report.verdict import FREE, HELD_UP
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ _SILENT_S = 5.0  # a page is written every second, if there are steps
 
 def table_of_running(loaders: Sequence[Running]) -> Table:
     """One row a loader."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    with brought_by("tools"):
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("pid", "command", "loader", "dataset"):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stoker.measure.groups import Group
-from stoker.measure.runs import Span, TrialRecord
-from stoker.measure.settings import GIVEN, varied
+from stoker.bench.groups import Group
+from stoker.bench.runs import Span, TrialRecord
+from stoker.bench.settings import GIVEN, varied
 from stoker.report.facets import hue, panel_title, x_values
 from stoker.report.plots import add_legend, new_figure, plain
 

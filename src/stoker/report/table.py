@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.groups import Group
-from stoker.measure.runs import TrialRecord
-from stoker.measure.settings import varied
-from stoker.measure.statistics import Summary
+from stoker.bench.groups import Group
+from stoker.bench.runs import TrialRecord
+from stoker.bench.settings import varied
+from stoker.bench.statistics import Summary
+from stoker.extras import brought_by
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,9 +39,10 @@ _WIDE, _NARROW_METRICS = 105, 3
 
 def table_of(groups: Sequence[Group], title: str, width: int = 120) -> Table:
     """One row a setting; only what varies has a column, beside loader and workers. Narrow ones leave out costs."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    with brought_by("tools"):
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
 
     shown = setting_columns(groups)
     metrics = _METRIC_COLUMNS if width >= _WIDE else _METRIC_COLUMNS[:_NARROW_METRICS]
@@ -83,8 +85,8 @@ def notes_of(groups: Iterable[Group]) -> list[str]:
             place = f" at {group.failure.place}" if group.failure.place else ""
             text = f"{group.setting.dataset}: {group.failure.type}{place}: {group.failure.message}"
             failed.setdefault(text, []).append(group.setting.label(fields))
-    notes = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
-    return notes + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
+    remarks = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
+    return remarks + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
 
 
 def memory_note(records: Iterable[TrialRecord]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.measure.settings import varied
+from stoker.bench.settings import varied
+from stoker.extras import brought_by
 from stoker.report.table import cell, figure
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stoker.measure.tuning import Tried
+    from stoker.tuning import TriedSetting
 
 _SETTING_COLUMNS = (
     ("batch_size", "batch"),
@@ -25,11 +26,12 @@ _ALWAYS = {"workers", "lanes"}
 _MEASURED = ("trials", "samples/s", "step\nms", "CPU/sample\nms", "memory\nMB")
 
 
-def tried_table(tried: Sequence[Tried], title: str) -> Table:
+def tried_table(tried: Sequence[TriedSetting], title: str) -> Table:
     """One row a setting, in the order given; the first is the winner."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    with brought_by("tools"):
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
 
     shown = varied([one.setting for one in tried]) | _ALWAYS
     columns = [(field, heading) for field, heading in _SETTING_COLUMNS if field in shown]
@@ -44,7 +46,7 @@ def tried_table(tried: Sequence[Tried], title: str) -> Table:
     return table
 
 
-def _measured(one: Tried) -> list[str]:
+def _measured(one: TriedSetting) -> list[str]:
     records = one.group.records
     if not records:
         return ["0", *[""] * (len(_MEASURED) - 1)]

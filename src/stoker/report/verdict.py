@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from stoker.measure.groups import Group
-from stoker.measure.settings import AUTO, STOKER, TORCH
+from stoker.bench.groups import Group
+from stoker.bench.settings import AUTO, STOKER, TORCH
 from stoker.report.facets import panel_title
 
 FREE, HELD_UP = 0.05, 0.10

@@ -1,25 +1,38 @@
 """How far a pass has come: the batches that were handed over, not those that were prefetched.
 
-The loader keeps the progress of its latest pass, also after the pass itself is gone, so that a state can be asked for
-after a `break`. With `in_order=False` batches are handed over out of turn: the place is then the last batch before
+A loader's course keeps the cursor of its latest pass, also after the pass itself is gone, so that a state can be asked
+for after a `break`. With `in_order=False` batches are handed over out of turn: the place is then the last batch before
 which all were handed over, and the ones ahead of it are remembered by number.
 """
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 from stoker.batches import Items, opened, state_of
-from stoker.contracts import Order
 from stoker.resume.place import Place
 from stoker.sampling.streams import KeyStream
 
 
-class Progress:
+@dataclass(frozen=True)
+class HandedBatch:
+    """What is known of a batch that leaves a crew's queue."""
+
+    batch: int  # its number in the epoch
+    end: int  # samples of the epoch that are used up after it, over all ranks
+    sampler_state: Any  # where the sampler stood after its keys, if it can say
+    rows: int
+    is_keyed: bool  # the samples were asked for by keys; an iterable dataset's were not
+    worker: int | None
+    worker_state: Any  # where the worker's dataset stood after it, if it can say
+
+
+class Cursor:
     """The place of a pass, moved on with every batch."""
 
-    def __init__(self, place: Place, processes: int, keeps_workers: bool, has_states: bool) -> None:
+    def __init__(self, place: Place, processes: int, keeps_workers: bool, has_states: bool, full_rows: int = 0) -> None:
         self.place = place
         self.finished = False
         self.items: Items | None = None  # of an iterable dataset that the training process itself walks
@@ -33,22 +46,21 @@ class Progress:
         self._processes = processes
         self._states: list[Any] = list(restored.get("states", [None] * max(1, processes)))
         self._turn: int = restored.get("turn", 0)
-        self.full_rows = (
-            0  # an iterable's batch with fewer rows is kept for the epoch's end, where all are put together
-        )
+        # An iterable's batch with fewer rows is kept for the epoch's end, where all are put together.
+        self._full_rows = full_rows
         self._before_last: dict[int, Any] = {}  # where workers stood before such a batch
 
-    def handed_over(self, order: Order) -> None:
+    def handed_over(self, handed: HandedBatch) -> None:
         """A batch was given to the training loop."""
-        if order.worker is not None and order.worker_state is not None:
-            if order.asked is None and order.rows < self.full_rows:
-                self._before_last.setdefault(order.worker, self._states[order.worker])
-            self._states[order.worker] = order.worker_state
-            self._turn = (order.worker + 1) % len(self._states)
-        if order.asked is None:  # of an iterable dataset: batches of workers that have ended leave holes in the numbers
+        if handed.worker is not None and handed.worker_state is not None:
+            if not handed.is_keyed and handed.rows < self._full_rows:
+                self._before_last.setdefault(handed.worker, self._states[handed.worker])
+            self._states[handed.worker] = handed.worker_state
+            self._turn = (handed.worker + 1) % len(self._states)
+        if handed.is_keyed:
+            self._put(handed.batch, handed.end, handed.sampler_state)
+        else:  # batches of workers whose iterable has ended leave holes in the numbers
             self.moved_on(0, None)
-        else:
-            self._put(order.batch, order.end, order.sampler_state)
 
     def handed_over_before(self, batch: int, end: int, sampler_state: Any) -> None:
         """A batch that was given out of turn before the run was resumed has been passed in the stream of keys."""
@@ -60,10 +72,10 @@ class Progress:
             del self._ahead[self.place.batches]
             self.moved_on(*behind)
 
-    def passed_over(self, order: Order) -> None:
+    def passed_over(self, handed: HandedBatch) -> None:
         """It is the turn of a worker whose iterable has ended: all its batches are behind."""
-        if order.worker is not None and order.worker_state is not None:
-            self._states[order.worker] = order.worker_state
+        if handed.worker is not None and handed.worker_state is not None:
+            self._states[handed.worker] = handed.worker_state
 
     def moved_on(self, end: int, sampler_state: Any) -> None:
         """One more batch is behind: all before it were handed over too."""

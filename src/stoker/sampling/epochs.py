@@ -48,12 +48,11 @@ class Epochs:
         return news
 
 
-def listen(loader: Any, epochs: Epochs) -> None:
+def listen(sampler: Any, batches: Any, epochs: Epochs) -> None:
     """Let a trainer that looks for `set_epoch` find it on samplers that have none, such as torch's own two.
 
     On the instances, because torch, trainers and this loader all ask for the exact type of samplers.
     """
-    sampler, batches = loader.sampler, loader.batch_sampler
     if not hasattr(sampler, "set_epoch"):
         with contextlib.suppress(AttributeError):  # a plain list, for example
             sampler.set_epoch = epochs.tell
@@ -61,9 +60,9 @@ def listen(loader: Any, epochs: Epochs) -> None:
         batches.set_epoch = batches.sampler.set_epoch  # type: ignore[attr-defined]
 
 
-def tell(loader: Any, epoch: int) -> None:
-    """Tell whatever gives the loader's indices which epoch comes next."""
-    samplers: tuple[Any, ...] = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+def tell(sampler: Any, batches: Any, epoch: int) -> None:
+    """Tell whatever gives a loader's indices which epoch comes next."""
+    samplers: tuple[Any, ...] = (sampler, getattr(batches, "sampler", None))
     for sampler in {id(one): one for one in samplers if hasattr(one, "set_epoch")}.values():
         sampler.set_epoch(epoch)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.contracts import Run
+from stoker.contracts import SampleRun
 from stoker.order import sample_key
 
 
@@ -26,16 +26,16 @@ class SampleSeeds:
 
     keep: bool = False  # put the generators back: they are the training process's own
 
-    def load(self, one: Callable[[Any], Any], run: Run) -> list[Any]:
+    def load(self, one: Callable[[Any], Any], run: SampleRun) -> list[Any]:
         with self._kept():
             return [self._one(one, key, run) for key in run.keys]
 
-    def one(self, one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+    def one(self, one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
         with self._kept():
             return self._one(one, key, run)
 
     @staticmethod
-    def _one(one: Callable[[Any], Any], key: Any, run: Run) -> Any:
+    def _one(one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
         seed_all(sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at()))
         return one(key)
 

@@ -15,15 +15,12 @@ batch is filled, also with `on_error="drop"`. And a plan's steps all have the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.contracts import EpochNote
 from stoker.order import reserve_number
 from stoker.sampling.ordered import OrderPlan, choose_shard
 from stoker.sampling.streams import KeyStream, Vacancy
-
-if TYPE_CHECKING:
-    from stoker.loader.dataloader import DataLoader
 
 RESERVES = 16
 """Samples tried in the place of a bad one before it is given up: a guess, and a lot."""
@@ -59,19 +56,11 @@ class Reserves:
         return key
 
 
-def reserves_for(loader: DataLoader[Any], stream: KeyStream | None, note: EpochNote) -> Reserves:
-    """What a pass over this loader has to fill."""
-    planned, policy = loader._planned, loader._failures.policy
-    keeps_size = planned is not None and planned.tail != "keep"
-    return Reserves(stream, note, policy.action == "drop", ranks_of(loader), keeps_size)
-
-
-def ranks_of(loader: DataLoader[Any]) -> int:
-    """How many ranks train together with this one, as far as the loader can know."""
-    if isinstance(loader.sampler, OrderPlan):
-        return loader.sampler.shard.world if loader._planned is None else loader._planned.shard.world
-    batches = loader.batch_sampler
-    told = [getattr(one, "num_replicas", 1) for one in (loader.sampler, batches, getattr(batches, "sampler", None))]
+def ranks_of(sampler: Any, batches: Any, planned: int | None) -> int:
+    """How many ranks train together with this one, as far as that can be known; `planned` is what a plan says."""
+    if isinstance(sampler, OrderPlan):
+        return sampler.shard.world if planned is None else planned
+    told = [getattr(one, "num_replicas", 1) for one in (sampler, batches, getattr(batches, "sampler", None))]
     return max(choose_shard(None).world, *(ranks for ranks in told if isinstance(ranks, int)))
 
 

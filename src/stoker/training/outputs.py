@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from stoker.plan import BatchPlan
+from stoker.whole_numbers import keep_whole
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class Every:
     n: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
-            raise ValueError(f"Every(n) needs a whole number from 1, but got {self.n!r}")
+        keep_whole(self, "n", least=1)
 
 
 Returns = Literal["all", "final", "sum"] | Every
@@ -75,7 +75,7 @@ def _add(sum_so_far: Any, value: Any) -> Any:
     if sum_so_far.shape != value.shape:
         raise ValueError(
             f'returns="sum" adds the outputs of micro-batches, but these have the shapes {tuple(sum_so_far.shape)} and '
-            f'{tuple(value.shape)}: the last step is short. Use tail="drop", or returns="all".'
+            f'{tuple(value.shape)}: the last step is short. Use last="drop", or returns="all".'
         )
     return sum_so_far + value
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from stoker.watch.page import Page
 from stoker.watch.stats import Stats
-from stoker.watch.tally import Counts, PassTally, Tally
+from stoker.watch.tally import Counts
+
+if TYPE_CHECKING:
+    from stoker.watch.watch import PassWatch
 
 _PAGE_EVERY_NS = 1_000_000_000
 NEVER = 2**63
@@ -38,74 +41,59 @@ class Listener:
         self.function(lately, step)
 
 
-class Loads(Protocol):
-    """What chores ask of an iterator."""
-
-    _tally: Tally
-    _count: PassTally
-
-    def pids(self) -> list[int]:
-        """The processes that load for this one."""
-
-    def stats(self, latest_steps: int) -> Stats:
-        """The numbers now."""
-
-    def facts(self) -> dict[str, Any] | None:
-        """What a page says beside numbers; None for no page."""
-
-
 class Chores:
-    """The chores of one iterator, over all its passes."""
+    """The chores of one pass."""
 
     def __init__(self, listeners: list[Listener]) -> None:
         self._listeners = listeners
         self._page: Page | None = None
         self._page_ns = NEVER
+        self._remove_page: Callable[[], object] | None = None
         self._shown = Counts()  # as things were when the page was last written
         self._steps_before = 0  # of the loader, when the pass began
 
-    def begin(self, iterator: Loads) -> tuple[int, int]:
+    def begin(self, watch: PassWatch) -> tuple[int, int]:
         """A pass begins; says when to come back, as `due` does."""
-        self.end()  # of one that was left
-        self._shown = iterator._tally.total()
+        self._shown = watch.tally.total()
         self._steps_before = self._shown.steps
-        self._page_ns = iterator._count.begun_ns + _PAGE_EVERY_NS
-        return self.due(iterator, 0)
+        self._page_ns = watch.count.begun_ns + _PAGE_EVERY_NS
+        return self.due(watch, 0)
 
-    def due(self, iterator: Loads, steps: int) -> tuple[int, int]:
+    def due(self, watch: PassWatch, steps: int) -> tuple[int, int]:
         """The time, and the step of this pass, at which there is something to do again."""
-        due_ns = min(iterator._tally.memory.due_ns, self._page_ns)
+        due_ns = min(watch.tally.memory.due_ns, self._page_ns)
         next_step = min((listener.next_step for listener in self._listeners), default=NEVER)
         return due_ns, min(next_step - self._steps_before, steps + _LONGEST_LOG)
 
-    def do(self, iterator: Loads, steps: int, now_ns: int) -> None:
+    def do(self, watch: PassWatch, steps: int, now_ns: int) -> None:
         """Do what is due."""
-        iterator._count.sum_up()
-        memory = iterator._tally.memory
+        watch.count.sum_up()
+        memory = watch.tally.memory
         if now_ns >= memory.due_ns:
-            memory.look(iterator.pids())
+            memory.look(watch.pids())
         if now_ns >= self._page_ns:
             self._page_ns = now_ns + _PAGE_EVERY_NS
-            self._show(iterator)
+            self._show(watch)
         step = self._steps_before + steps
         for listener in list(self._listeners):
             if step >= listener.next_step:
-                listener.tell(iterator.stats(listener.every), step)
+                listener.tell(watch.stats(listener.every), step)
 
     def end(self) -> None:
         """The pass is over."""
-        if self._page is not None:
-            self._page.remove()
+        self._page_ns = NEVER
+        if self._remove_page is not None:
+            self._remove_page()
 
-    def _show(self, iterator: Loads) -> None:
+    def _show(self, watch: PassWatch) -> None:
         if self._page is None:
-            facts = iterator.facts()
-            if facts is None:
+            owner, facts = watch.owner(), watch.facts()
+            if owner is None or facts is None:
                 self._page_ns = NEVER
                 return
             self._page = Page(facts)
-            weakref.finalize(iterator, self._page.remove)  # when a pass is left, or the program ends
-        now, before = iterator._tally.total(), self._shown
+            self._remove_page = weakref.finalize(owner, self._page.remove)  # also when a pass is left, or at exit
+        now, before = watch.tally.total(), self._shown
         self._shown = now
         lately_s = max(1, now.pass_ns - before.pass_ns) / 1e9
         self._page.write(
@@ -115,8 +103,8 @@ class Chores:
                 "samples_per_s": (now.samples - before.samples) / lately_s,
                 "bytes_per_s": (now.size_bytes - before.size_bytes) / lately_s,
                 "wait_share": min(1.0, (now.wait_ns - before.wait_ns) / 1e9 / lately_s),
-                "ready": iterator._count.ready,
+                "ready": watch.count.ready,
                 "restarts": now.restarts,
-                "worker_pids": iterator.pids(),
+                "worker_pids": watch.pids(),
             }
         )

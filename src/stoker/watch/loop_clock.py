@@ -1,39 +1,66 @@
 """When the training loop waits, where somebody takes batches from a pass ahead of the loop.
 
-A pass counts its own waits. Read ahead, in another thread, it does not know when the training loop itself waits; so
-whoever reads ahead has one of these and tells it. The pass puts what each batch holds into a queue, and the loop's
-thread puts both together when it is given the batch: the log of steps has one writer.
+A pass tells its watch when it is asked for a batch and when it has given one. Read ahead, in another thread, it does
+not know when the training loop itself waits. So then it puts what each batch holds into a queue instead, and whoever
+reads ahead has one of these, tells it in the loop's own thread, and both are put together there: the log of steps has
+one writer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from stoker.passes.batch_pass import BatchIterator
+from stoker.watch.watch import PassWatch
+
+
+class LoopEvents(Protocol):
+    """What is told of whoever asks a pass for batches."""
+
+    def asked(self) -> None:
+        """It asks for a batch."""
+
+    def got(self, samples: int, size_bytes: int) -> None:
+        """It got one."""
+
+    def missed(self, error: BaseException) -> None:
+        """It got none: an error, or the end."""
+
+
+class Contents:
+    """What the batches hold that were read ahead."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[int, int]] = deque()  # samples, bytes
+
+    def asked(self) -> None:
+        """Not by the training loop."""
+
+    def got(self, samples: int, size_bytes: int) -> None:
+        self._held.append((samples, size_bytes))
+
+    def missed(self, error: BaseException) -> None:
+        """The loop will be told when it gets there."""
+
+    def next(self) -> tuple[int, int]:
+        """Those of the next batch that the loop is given."""
+        return self._held.popleft()
 
 
 class LoopClock:
     """Told when the training loop asks for a batch, and what came of it."""
 
-    def __init__(self, iterator: BatchIterator) -> None:
-        self._iterator, self._made = iterator, iterator._contents
-        self._count, self._trace = iterator._count, iterator._trace
-        self._batches = 0
+    def __init__(self, watch: PassWatch, contents: Contents) -> None:
+        self._watch, self._contents = watch, contents
 
     def asked(self) -> None:
         """The loop asks for a batch."""
-        self._count.asked_ns = self._iterator.begin_step()
+        self._watch.asked()
 
     def got(self) -> None:
         """It got one."""
-        begin_ns, end_ns = self._count.asked_ns, self._iterator._clock()
-        samples, size_bytes = self._made.popleft()
-        self._count.log.extend((begin_ns, end_ns, samples, size_bytes))
-        if self._trace is not None:
-            self._trace.wait(begin_ns, end_ns, {"batch": self._batches, "samples": samples})
-        self._batches += 1
+        self._watch.got(*self._contents.next())
 
     def missed(self, error: BaseException) -> None:
         """It got none: an error, or the end."""
-        self._iterator.end_step(self._count.asked_ns, error)
+        self._watch.missed(error)

@@ -32,6 +32,7 @@ from stoker.watch.stats import Stats
 
 KEPT_WAITS = 4096
 _NUMBERS = itertools.count(1)
+_NO_GAUGES = {"lanes": 1, "slots": 0, "slots_in_use": 0, "slots_leased": 0, "failures": 0}
 _LOOK_SHARE = 1000  # a look at memory is put off until it takes at most this fraction of the time
 _GUESSED_LOOK_NS = 2_000_000  # a process, until one was timed
 
@@ -60,7 +61,7 @@ class Counts:
 class PassTally:
     """Counts one pass.
 
-    A step is four numbers at the end of `log`, which the iterator puts there itself: all that can be put off is. Now
+    A step is four numbers at the end of `log`, which the watch puts there itself: all that can be put off is. Now
     and then the log is summed up. Sums and log are one tuple, replaced as a whole, so that another thread never sees a
     step twice or not at all.
     """
@@ -206,8 +207,8 @@ class Tally:
                 one.add_to(total, now_ns)
         return total
 
-    def stats(self, lanes: int, latest_steps: int = KEPT_WAITS, **more: int) -> Stats:
-        """The numbers now; quantiles are those of the latest steps."""
+    def stats(self, latest_steps: int = KEPT_WAITS, **gauges: int) -> Stats:
+        """The numbers now; quantiles are those of the latest steps. `gauges` are those that nobody counts."""
         total = self.total()
         with self._lock:
             latest = self._passes[-1] if self._passes else None
@@ -223,12 +224,11 @@ class Tally:
             start_up_s=start_up_ns / 1e9,
             first_batch_s=first_batch_ns / 1e9,
             busy_s=tuple(busy_ns / 1e9 for busy_ns in total.busy_ns),
-            lanes=lanes,
             ready=latest.ready if latest is not None and latest.is_running else 0,
             retries=total.retries,
             restarts=total.restarts,
             peak_bytes=self.memory.peak_bytes,
-            **more,
+            **{**_NO_GAUGES, **gauges},
         )
 
 

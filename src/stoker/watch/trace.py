@@ -21,9 +21,10 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from stoker.contracts import Answer, Order, Report
+from stoker.contracts import Answer, Report
 from stoker.watch.tally import PassTally
 
 _AT_ONCE = 1000
@@ -82,10 +83,10 @@ class PassTrace:
         """Whether anything of this pass lies, or may yet lie, after that time."""
         return self._count.is_running or self._last_end_ns > since_ns
 
-    def wait(self, begin_ns: int, end_ns: int, what: dict[str, Any]) -> None:
+    def wait(self, begin_ns: int, end_ns: int, batch: int, samples: int) -> None:
         """The training loop waited for a batch; before that it made a step."""
         self._step(begin_ns)
-        self._span("wait", self._loop, begin_ns, end_ns, what)
+        self._span("wait", self._loop, begin_ns, end_ns, {"batch": batch, "samples": samples})
         self._last_end_ns = end_ns
         self._events.flush_if_due(end_ns)
 
@@ -116,11 +117,12 @@ class PassTrace:
         begun_ns, done_ns = self._filled_ns.get(report.order, (report.began_ns, end_ns))
         self._filled_ns[report.order] = min(begun_ns, report.began_ns), max(done_ns, end_ns)
 
-    def taken(self, order: Order, now_ns: int) -> None:
+    def taken(self, number: int, slot: int, what: dict[str, Any], clock: Callable[[], int]) -> None:
         """A batch left the queue: its slot was being filled, then stood waiting until now."""
-        begun_ns, done_ns = self._filled_ns.pop(order.number, (now_ns, now_ns))
-        track, what = self._first_slot + order.slot, {"batch": order.batch, "rows": order.rows}
-        self._events.name_track(self._pid, track, f"slot {order.slot}")
+        now_ns = clock()
+        begun_ns, done_ns = self._filled_ns.pop(number, (now_ns, now_ns))
+        track = self._first_slot + slot
+        self._events.name_track(self._pid, track, f"slot {slot}")
         self._span("filling", track, begun_ns, done_ns, what)
         self._span("waiting", track, done_ns, now_ns, what)
 
@@ -142,6 +144,25 @@ class PassTrace:
 
     def _add(self, name: str, phase: str, pid: int, track: int, at_ns: int, more: dict[str, Any]) -> None:
         self._events.add({"name": name, "ph": phase, "pid": pid, "tid": track, "ts": at_ns / 1e3, **more})
+
+
+class NoTrace:
+    """Stands where nobody has asked for a trace."""
+
+    def wait(self, begin_ns: int, end_ns: int, batch: int, samples: int) -> None: ...
+
+    def end(self, begin_ns: int, end_ns: int, error: BaseException) -> None: ...
+
+    def ready(self, asked_ns: int, batches: int) -> None: ...
+
+    def load(self, report: Report, pid: int | None, batch: int | None) -> None: ...
+
+    def taken(self, number: int, slot: int, what: dict[str, Any], clock: Callable[[], int]) -> None: ...
+
+    def restarted(self, now_ns: int, workers: int) -> None: ...
+
+
+NO_TRACE = NoTrace()
 
 
 class EventFile:

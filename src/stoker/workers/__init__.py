@@ -2,10 +2,12 @@
 
 `threads`, `processes`  the two kinds of crew, with the same few methods (`stoker.contracts.Crew`)
 `lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
-`tickets`    how tickets get to workers: a pipe each, or the `board` for whoever is free
+`tickets`    how tickets get to workers: a pipe each, or for whoever is free;  `board`  where those hang
 `wire`       tickets and reports as records of a fixed size;  `pipes`  what they travel through
 `control`    the few numbers that all processes see
-`ends`       how a process ends, and letting it go;  `recovery`  deaths, and who is to blame
+`seats`      the processes, started and started again;  `ends`  how one ends, and letting it go
+`handed`     the tickets that are not answered yet
+`recovery`   what happens after a death;  `deaths`  who is to blame;  `suspects`  finding it out
 `birth`      the first moments of a worker that is not forked
 `main`       what a worker process does from its first line to its last
 `identity`   worker ids and seeds, as torch documents them

@@ -31,10 +31,10 @@ from stoker.interrupts import deafness_over
 from stoker.slots import Arena
 from stoker.workers.board import Claims
 from stoker.workers.control import EPOCH, FIRST, ORDER, ROW, SINCE, Control, read_note
+from stoker.workers.deaths import TOO_LARGE
 from stoker.workers.identity import Identity
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
 from stoker.workers.parcel import Parcel
-from stoker.workers.recovery import TOO_LARGE
 from stoker.workers.tickets import PrivateTaker, Taker
 from stoker.workers.wire import ReportWriter, TicketCode
 

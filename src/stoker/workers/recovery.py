@@ -1,133 +1,140 @@
-"""When a worker dies or is stuck: whether it is replaced, and what becomes of the sample it held.
+"""What happens when a worker dies or is stuck: what is lost, who is to blame, and another in its seat.
 
-A death may be chance (the out-of-memory killer took the largest process) or the sample's fault (a decoder that
-crashes). So a sample is tried again by the new worker once; if that dies on it too, the sample is bad, and what
-happens is the loader's `on_error`. A sample past `sample_timeout_s` is bad at once. Restarts have a budget, and
-pauses that double while workers die without finishing anything.
+    a death ─► read what it wrote ─► what nobody has ─► read again ─► what it was doing ─► replace, send again
+                                     (`HandedOut`)                       (marks, `Deaths`)    (`Seats`)
+
+A ticket is sent again only when its holder is dead, and after all that a dead worker had reported was read. Reading
+again after the count is no luxury: somebody who lives may have answered and let go of a ticket just before it was
+counted, and the answer was written before that.
+
+What is found to be a bad sample is reported in the dead worker's name. Where a worker held several tickets, the next
+death is to tell which of them kills (`Suspects`).
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
-from stoker.contracts import NO_ROW, Ticket, Workers
-from stoker.errors import RemoteError, WorkerDied, describe_exit
-from stoker.workers.control import ROW, SINCE, Control
-
-TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
-_DEATHS_OF_A_BAD_SAMPLE = 2
-
-
-@dataclass(frozen=True)
-class Given:
-    """A ticket that was handed out, and to whom, where that matters."""
-
-    ticket: Ticket
-    worker: int
+from stoker.contracts import NO_ROW, Answer, Ask, FailedRows, Report
+from stoker.errors import RemoteError
+from stoker.slots import Arena
+from stoker.workers.control import FIRST, ROW, Control
+from stoker.workers.deaths import Deaths, Held
+from stoker.workers.ends import exit_code
+from stoker.workers.handed import HandedOut
+from stoker.workers.seats import Seats
+from stoker.workers.suspects import Suspects
+from stoker.workers.tickets import Key
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a lane was doing when its process ended."""
-
-    place: int  # of the lane in the control room
-    ticket: Ticket
-    row: int  # at hand; NO_ROW: none, or the samples of the ticket were loaded all at once
-    worker: int  # that it was meant for
-
-
-@dataclass
 class Recovery:
-    """Remembers deaths, and decides."""
+    """Looks after the workers of a crew."""
 
-    options: Workers
-    restarts: int = 0
-    sleep: Callable[[float], None] = time.sleep
-    _deaths: Counter[tuple[int, int, str]] = field(default_factory=Counter)  # by (epoch, position, index)
-    _in_a_row: int = 0  # deaths since anything was last heard
-    _stuck: set[tuple[int, int, int]] = field(default_factory=set)  # (lane, order, row) that were past their time
+    def __init__(self, arena: Arena, control: Control, seats: Seats, handed: HandedOut) -> None:
+        self._cells, self._control = arena.control, control
+        self._seats, self._handed = seats, handed
+        self._deaths = Deaths(seats.staff.options)
+        self._suspects = Suspects(handed)
 
     def heard(self) -> None:
-        self._in_a_row = 0
+        """A ticket was answered."""
+        self._deaths.heard()
+        self._suspects.heard()
 
-    def pause(self) -> None:
-        """Wait a little before a restart, longer if workers die without finishing anything."""
-        self._in_a_row += 1
-        if self._in_a_row > 2:
-            self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._in_a_row - 3), _LONGEST_PAUSE_S))
-
-    def may_replace(self, exit_code: int | None) -> bool:
-        """Whether a worker that ended like this is replaced."""
-        if exit_code == TOO_LARGE and self.options.worker_max_bytes is not None:
-            return True
-        if self.options.on_death != "restart" and not self._stuck:
-            return False
-        self.restarts += 1
-        return self.restarts <= self.options.max_restarts
-
-    def advice(self) -> str:
-        """What to say beside an obituary."""
-        if self._stuck or self.options.on_death == "restart":
-            return f" All {self.options.max_restarts} restarts are used up: see Workers(max_restarts=…)."
-        return ' To survive such deaths: workers=stoker.Workers(on_death="restart").'
-
-    def verdict(self, held: Held, alone: bool, stuck: bool, exit_code: int | None) -> RemoteError | None:
-        """The error of the sample at hand, if it is to blame; None to try it again.
-
-        `alone` says that its process held no other ticket, which could as well have ended it; `stuck` that the
-        process was ended because one of its samples was past its time.
-        """
-        ticket, row = held.ticket, held.row
-        if row == NO_ROW or ticket.keys is None or exit_code == TOO_LARGE:
-            return None  # nobody knows which; or an iterable dataset, which cannot go on without; or nobody's fault
-        if stuck:
-            if (held.place, ticket.order, row) not in self._stuck:
-                return None  # its process was ended for the sake of another sample
-            return _remote(TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
-        if not alone:
-            return None
-        where = (ticket.epoch, ticket.position + row, str(ticket.keys[row - ticket.start]))
-        self._deaths[where] += 1
-        if self._deaths[where] < _DEATHS_OF_A_BAD_SAMPLE:
-            return None
-        return _remote(WorkerDied, f"two workers died loading it; the last one {describe_exit(exit_code)}")
-
-    def was_stuck(self, lanes: Iterable[int]) -> bool:
-        """Whether a worker was ended because one of its lanes was past its time."""
-        return bool({place for place, _, _ in self._stuck} & set(lanes))
-
-    def replaced(self, lanes: Iterable[int]) -> None:
-        """The worker with these lanes is gone, and another will be in its seat."""
-        self._stuck = {entry for entry in self._stuck if entry[0] not in set(lanes)}
-
-    def stuck(self, cells: Any, control: Control, now_ns: int) -> set[int]:
-        """The workers that hold a sample past its time."""
-        limit_s = self.options.sample_timeout_s
-        if limit_s is None:
-            return set()
-        late = [place for place in _busy(cells, control) if now_ns - cells[place + SINCE] > limit_s * 1e9]
-        self._stuck.update((place, cells[place] - 1, cells[place + ROW]) for place in late)
-        return {control.seat_of(place) for place in late}
-
-    def next_look(self, cells: Any, control: Control) -> float | None:
+    def next_look(self) -> float | None:
         """When to look for stuck samples again, on the monotonic clock; None: never."""
-        limit_s = self.options.sample_timeout_s
-        if limit_s is None:
-            return None
-        begun = [cells[place + SINCE] for place in _busy(cells, control)]
-        # A lane that has not begun its sample yet may do so any moment: its deadline is at least that far away.
-        return (min(begun) / 1e9 if begun else time.monotonic()) + limit_s
+        return self._deaths.next_look(self._cells, self._control)
 
+    def look(self, collect_all: Callable[[], list[Report]]) -> list[Report]:
+        """End the stuck, replace the dead; gives reports in the name of those that cannot give them any more."""
+        for number in self._deaths.stuck(self._cells, self._control, time.monotonic_ns()):
+            self._seats.end(number)
+        dead = self._seats.ended()
+        return self._recover_from(dead, collect_all) if dead else []
 
-def _busy(cells: Any, control: Control) -> list[int]:
-    """The lanes that have a sample at hand."""
-    return [place for place in control.all_lanes() if cells[place] and cells[place + ROW] != NO_ROW]
+    def _recover_from(self, dead: list[int], collect_all: Callable[[], list[Report]]) -> list[Report]:
+        """Workers are gone: start others in their seats, which take over what they held, or give up."""
+        reports = collect_all()  # what they wrote before they died
+        lost = self._handed.lost_with(dead)
+        # A ticket may have been let go by somebody who lives and has answered it: the answer was written before.
+        reports += collect_all()
+        lost = {key: was_taken for key, was_taken in lost.items() if key in self._handed}
+        reports += [report for number in dead for report in self._bury(number, lost)]
+        self._suspects.take_back(lost)
+        for number in dead:
+            self._deaths.pause()
+            self._seats.replace(number)
+        self._suspects.go_on()
+        for key, was_taken in lost.items():
+            self._handed.send_again(key, was_taken)
+        self._handed.sender.flush()
+        return reports
 
+    def _bury(self, number: int, lost: dict[Key, bool]) -> list[Report]:
+        """Find out what a dead worker was doing, and who is to blame; what can be tried again stays in `lost`."""
+        worker, lanes = self._seats.workers[number], self._control.lanes_of(number)
+        held = self._held_by(number, [key for key, was_taken in lost.items() if was_taken])
+        code = exit_code(worker)
+        if not self._deaths.may_replace(code):
+            raise self._deaths.obituary(worker, number, self._control, [one.ticket for one in held])
+        reports, stuck = [], self._deaths.was_stuck(lanes)
+        for place in lanes:  # also those whose report came through, and whose mark stayed
+            self._cells[place] = 0
+        for one in held:
+            error = self._deaths.verdict(one, len(held) == 1, stuck, code)
+            if error is not None:
+                reports.append(self._bad_sample(one, number, error, lost))
+            elif len(held) > 1 or self._seats.staff.coroutines:
+                self._suspect(one, lost)
+        self._deaths.replaced(lanes)
+        return reports
 
-def _remote(kind: type[BaseException], text: str) -> RemoteError:
-    return RemoteError(kind, kind.__name__, f"{kind.__name__}: {text}\n", "in a DataLoader worker process")
+    def _suspect(self, held: Held, lost: dict[Key, bool]) -> None:
+        """Who of several it was shows when each is loaded alone."""
+        key = held.ticket.order, held.ticket.start
+        if not self._suspects.is_tried(key):
+            del lost[key]
+            self._suspects.add(key)
+
+    def _held_by(self, number: int, taken: list[Key]) -> list[Held]:
+        """What the lanes of a worker were doing, as far as they noted it."""
+        cells = self._cells
+        if self._seats.staff.coroutines:
+            return self._awaited_by(number, taken)
+        marks = [(place, (cells[place] - 1, cells[place + FIRST])) for place in self._control.lanes_of(number)]
+        # A mark stays when its ticket was answered. Where such a ticket was sent again (a batch with a bad sample), two
+        # lanes may show it: the one with a sample at hand holds it.
+        holders = {key: place for place, key in sorted(marks, key=lambda mark: cells[mark[0] + ROW] != NO_ROW)}
+        return [
+            Held(place, self._handed[key].ticket, cells[place + ROW], self._handed[key].worker)
+            for place, key in marks
+            if key in taken and holders[key] == place
+        ]
+
+    def _awaited_by(self, number: int, taken: list[Key]) -> list[Held]:
+        """What a worker was awaiting: the suspect that it was given alone, else anything that was on its way to it."""
+        place = self._control.lane_at(number, 0)
+        awaited = [self._handed[key] for key in taken]
+        if len(taken) == 1 and self._suspects.is_tried(taken[0]):
+            ticket = awaited[0].ticket
+            if ticket.stop - ticket.start == 1:
+                return [Held(place, ticket, ticket.start, awaited[0].worker)]
+        return [Held(place, given.ticket, NO_ROW, given.worker) for given in awaited]
+
+    def _bad_sample(self, held: Held, number: int, error: RemoteError, lost: dict[Key, bool]) -> Report:
+        """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
+        ticket, row = held.ticket, held.row
+        key = ticket.order, ticket.start
+        self._handed.forget(key)
+        del lost[key]
+        payload = FailedRows([(row, error)])
+        if ticket.ask is not Ask.ROWS:
+            return Report(ticket.order, Answer.FAILED, ticket.start, ticket.stop, number, payload=payload)
+        for start, stop in ((ticket.start, row), (row + 1, ticket.stop)):
+            if start < stop:
+                keys = ticket.keys[start - ticket.start : stop - ticket.start]
+                part = replace(ticket, start=start, stop=stop, keys=keys)
+                lost[self._handed.note(part, held.worker)] = True
+        return Report(ticket.order, Answer.FAILED, row, row + 1, number, payload=payload)

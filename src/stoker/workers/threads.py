@@ -11,6 +11,7 @@ import asyncio
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.contracts import Answer, EpochNote, Job, Report, Ticket
@@ -24,6 +25,8 @@ class ThreadCrew:
     """Runs tickets on threads of this process."""
 
     is_at_rest = False  # a report may be between the queue and whoever takes it
+    workers: Sequence[Any] = ()  # no processes
+    restarts = 0
 
     def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False, state: Any = None) -> None:
         self._job = job

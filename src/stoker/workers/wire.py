@@ -162,10 +162,6 @@ class ReportReader:
             reports.append(report)
         return reports
 
-    def forget(self, seat: int) -> None:
-        """A new worker sits down, with an empty outbox."""
-        self._arena.control[self._control.heard_at(seat)] = 0
-
     def _load(self, report: Report, at: int, size_bytes: int) -> None:
         data = self._arena.read_outbox(report.worker, at, size_bytes)
         self._arena.control[self._control.heard_at(report.worker)] += 1

@@ -31,7 +31,7 @@ def _init_sampler(self, data_source=None):
 def _ring(self):
     """`_worker._data_buffers.indices_mem`: one flag for each place of the buffer, True where a step is ready."""
     stats = self._prefetch.stats()
-    flags = [place < stats.ready for place in range(stats.buffer_size)]
+    flags = [place < stats.ready for place in range(stats.ahead)]
     return SimpleNamespace(_data_buffers=SimpleNamespace(indices_mem=flags))
 
 
