@@ -23,7 +23,7 @@ def import_what_takes_long() -> None:
 
     import stoker
 
-    for name in ("DataLoader", "AsyncPrefetch", "to_device", "BatchPlan"):
+    for name in ("DataLoader", "prefetch", "to_device", "BatchPlan"):
         getattr(stoker, name)
 
 
