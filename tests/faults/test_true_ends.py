@@ -74,7 +74,7 @@ def test_workers_outlive_a_fork_server_that_was_killed_and_are_not_replaced_aliv
 
 @methods
 def test_when_all_workers_fail_to_start_the_users_own_error_is_raised(method: Any) -> None:
-    for _ in range(3):
+    for _ in range(3 if method == "fork" else 1):  # it was a race that failed, and forking is what makes races
         loader = stoker.DataLoader(Rows(8), 4, num_workers=4, multiprocessing_context=method, worker_init_fn=fails)
         with pytest.raises(LongError, match=r"worker \d cannot start because"):
             list(loader)

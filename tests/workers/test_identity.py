@@ -38,7 +38,7 @@ class Plain:
         return np.array([had_torch, *(known or (-1, -1, -1)), torch.initial_seed(), torch.get_num_threads()])
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_worker_that_imports_torch_in_a_sample_knows_at_once_who_it_is(
     lanes: int, nursery: Nursery, tmp_path: Path
 ) -> None:
