@@ -6,9 +6,8 @@ list of what was left. Autouse fixtures are set up first and torn down last, so 
 by then; fixtures of a module or session live longer and are there in both counts.
 
 Three things are not leaks. The standard library keeps one resource tracker and one fork server per program, with a
-pipe each. Garbage may wait for the collector, which is run before anything is called left behind (and only then: with
-torch loaded a collection takes long). And a test that failed has frames kept alive by its traceback, so it is not
-judged a second time.
+pipe each. Garbage may wait for the collector, which is run before anything is called left behind (and only then). And a
+test that failed has frames kept alive by its traceback, so it is not judged a second time.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.programs import Nursery
 
 GRACE_S = 5.0
 """How long what is on its way out may take to be gone: a guess, far above what an ending process needs."""
@@ -71,10 +71,28 @@ class Holdings:
         return "\n".join(lines)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Programs of their own, without importing torch each time."""
+    opened = Nursery()
+    yield opened
+    opened.close()
+
+
 def pytest_configure() -> None:
     """A shell has what it runs in the background ignore Ctrl-C, down to the last child: tests of Ctrl-C would hang."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: the collector need not look at it again, neither here nor in forked workers.
+
+    With torch and Lightning loaded that is a quarter of a second for each collection, and there are two after each test
+    that leaves garbage.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

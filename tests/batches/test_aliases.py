@@ -97,7 +97,7 @@ def _bytes(leaf: Any) -> bytes:
     return bytes(leaf.detach().as_subclass(torch.Tensor).contiguous().view(torch.uint8).numpy().tobytes())
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_write_is_seen_in_the_same_leaves_as_with_torchs_loader_and_a_worker(start_method: str) -> None:
     items = 150 if start_method == "fork" else 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,19 +25,31 @@ def stoker(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_a_bench_saves_every_trial_and_prints_a_table(here: Path) -> None:
-    done = stoker("bench", "simulated:samples=64", *SMALL)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The folder of a run, and what was printed."""
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = stoker("bench", "simulated:samples=64", *SMALL)
     assert done.exit_code == 0, done.output
-    records, problems = Run(here / "runs" / "simulated-samples-64").load()
+    return folder / "runs" / "simulated-samples-64", done
+
+
+def test_a_bench_saves_every_trial_and_prints_a_table(measured: tuple[Path, Result]) -> None:
+    folder, done = measured
+    records, problems = Run(folder).load()
     assert (len(records), problems) == (4, [])
     assert "mean ± standard deviation" in done.output
     assert "stoker report runs/simulated-samples-64" in done.output
-    plan = json.loads((here / "runs" / "simulated-samples-64" / "plan.json").read_text())
+    plan = json.loads((folder / "plan.json").read_text())
     assert plan["versions"]["torch"]
 
 
-def test_the_same_command_again_measures_nothing_and_a_broken_line_is_named(here: Path) -> None:
-    stoker("bench", "simulated:samples=64", *SMALL, "--run", "r")
+def test_the_same_command_again_measures_nothing_and_a_broken_line_is_named(
+    here: Path, measured: tuple[Path, Result]
+) -> None:
+    shutil.copytree(measured[0], here / "r")
     path = here / "r" / "trials.jsonl"
     whole = path.read_text()
     path.write_text(whole + '{"schema": 1, "ki')
@@ -89,8 +102,8 @@ def test_bad_input_ends_with_status_2_and_says_what_is_wrong(here: Path, argumen
     assert not (here / "runs").exists()
 
 
-def test_a_run_measured_otherwise_is_not_mixed(here: Path) -> None:
-    stoker("bench", "simulated:samples=64", *SMALL, "--run", "r")
+def test_a_run_measured_otherwise_is_not_mixed(here: Path, measured: tuple[Path, Result]) -> None:
+    shutil.copytree(measured[0], here / "r")
     done = stoker("bench", "simulated:samples=64", "--batches", "5", "--run", "r")
     assert done.exit_code == 2
     assert "was measured otherwise" in done.output

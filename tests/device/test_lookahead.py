@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.utils.data
 from tests.datasets import Made, Numbers, number, picture, record
+from tests.programs import Nursery
 
 import stoker
 from stoker import Workers
@@ -167,7 +167,7 @@ def test_a_pass_that_is_left_ends_its_thread() -> None:
     assert kept[1].eq(1).all()
 
 
-def test_a_pass_that_is_still_open_does_not_keep_the_interpreter_from_exiting() -> None:
+def test_a_pass_that_is_still_open_does_not_keep_the_interpreter_from_exiting(nursery: Nursery, tmp_path: Path) -> None:
     code = """
 import stoker
 def forever():
@@ -176,7 +176,9 @@ def forever():
 batches = iter(stoker.to_device(forever(), "cpu"))
 print(next(batches))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    program = tmp_path / "open_pass.py"
+    program.write_text(code)
+    done = nursery.run(program, timeout_s=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 

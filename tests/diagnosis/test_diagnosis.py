@@ -140,11 +140,11 @@ def test_what_cannot_be_measured_says_who_raised_and_where(loader: Any, step: An
 def test_trials_take_turns_backwards_and_a_change_that_fails_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rig_of(stoker.DataLoader(Waiting(), batch_size=4))
     ground = Ground(rig.loader, rig.given)
-    seen = measure_facts(rig, ground, Deadline(5.0), lambda text: None)
+    seen = measure_facts(rig, ground, Deadline(2.5), lambda text: None)
     good, bad = Change({"num_workers": 1}), Change({"prefetch_factor": -1, "num_workers": 1})
     monkeypatch.setattr("stoker.diagnosis.trials.suspects", lambda facts: [good, bad])
     told: list[str] = []
-    tried = try_all(rig, seen, ground, Deadline(20.0), told.append)
+    tried = try_all(rig, seen, ground, Deadline(10.0), told.append)
     assert told == [
         "the loader as it is",
         "trying num_workers=1",

@@ -11,13 +11,12 @@ A page about an optional package says `<!-- needs: package -->`, and runs where 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.programs import Nursery
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -101,15 +100,14 @@ def faults_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program_of(page.read_text())], ids=_name)
-def test_blocks_of_page_run(page: Path, tmp_path: Path) -> None:
+def test_blocks_of_page_run(page: Path, nursery: Nursery, tmp_path: Path) -> None:
     needed = NEEDS.findall(page.read_text())
     for package in needed:
         pytest.importorskip(package)
     program = tmp_path / f"page_{page.stem}.py"  # docs/lightning.md must not be what `import lightning` finds
     program.write_text(program_of(page.read_text()))
-    filters = [part for line in (NOT_OURS if needed else ()) for part in ("-W", line)]
-    command = [sys.executable, "-W", "error", *filters, program.name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    filters = ["error", *(NOT_OURS if needed else ())]
+    done = nursery.run(program, folder=tmp_path, warnings=filters)
     assert done.returncode == 0, f"{_name(page)}: a block failed (line numbers are the page's)\n{done.stderr}"
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.utils.data
 from tests.examples.ranks import BATCH_SIZE, EPOCHS, LOADERS, SAMPLES, Points, losses_of, make_net
 from tests.examples.starting import run_to_the_end, run_until_killed
+from tests.programs import Nursery
 
 import stoker
 from stoker import Workers
@@ -40,10 +41,10 @@ def test_losses_of_one_process_are_those_of_torchs_loader(more: dict[str, Any]) 
 
 
 @pytest.fixture(scope="module")
-def by_loader(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def by_loader(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The losses of two ranks, step by step, with each loader."""
     folder = tmp_path_factory.mktemp("losses")
-    run_to_the_end("losses", 2, folder / "store", folder / "losses.json")
+    run_to_the_end(nursery, "losses", 2, folder / "store", folder / "losses.json")
     found: dict[str, Any] = json.loads((folder / "losses.json").read_text())
     return found
 
@@ -66,9 +67,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(folder: Path) -> list[dict[str, Any]]:
+def uninterrupted(nursery: Nursery, folder: Path) -> list[dict[str, Any]]:
     """Every step of a run of the example on two ranks that nobody stops."""
-    run_to_the_end("example", 2, folder / "store", -1, -1, *RUN, "--curve", folder / "whole.jsonl")
+    run_to_the_end(nursery, "example", 2, folder / "store", -1, -1, *RUN, "--curve", folder / "whole.jsonl")
     return read(folder / "whole.jsonl")
 
 
@@ -85,11 +86,11 @@ def test_the_losses_of_the_example_go_down(uninterrupted: list[dict[str, Any]]) 
 
 
 @pytest.fixture(scope="module")
-def killed(folder: Path) -> list[dict[str, Any]]:
+def killed(nursery: Nursery, folder: Path) -> list[dict[str, Any]]:
     """The same with checkpoints, killed in the second epoch and started again."""
     checkpointed = (*RUN, "--curve", folder / "killed.jsonl", "--checkpoint", folder / "run.pt")
-    run_until_killed("example", 2, folder / "store-1", 1, 9, *checkpointed)
-    run_to_the_end("example", 2, folder / "store-2", -1, -1, *checkpointed)
+    run_until_killed(nursery, "example", 2, folder / "store-1", 1, 9, *checkpointed)
+    run_to_the_end(nursery, "example", 2, folder / "store-2", -1, -1, *checkpointed)
     return read(folder / "killed.jsonl")
 
 

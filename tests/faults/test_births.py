@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.faults.mended_datasets import METHODS
-from tests.faults.programs import ROOT
+from tests.programs import ROOT, Nursery
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize(("method", "where"), [*((method, "dataset") for method in METHODS), ("spawn", "main")])
 def test_workers_that_are_still_importing_go_with_a_killed_training_process(
-    method: str, where: str, tmp_path: Path
+    method: str, where: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     note = tmp_path / "born"
+    os.mkfifo(note)
+    notes = os.open(note, os.O_RDWR)  # to write as well: it has no end then, whoever comes and goes
     late = {"STOKER_TEST_LATE_MAIN": str(note)} if where == "main" else {}
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    command = [sys.executable, str(ROOT / "tests/faults/births.py"), method, str(note)]
-    program = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **late}, cwd=ROOT)
+    program = nursery.start(ROOT / "tests/faults/births.py", method, note, stdout=1, stderr=2, environment=late)
     pids: list[int] = []
     while len(pids) < (1 if where == "main" else 2):
-        assert program.poll() is None
-        pids = [int(pid) for pid in note.read_text().split()] if note.exists() else []
-        os.sched_yield()
+        pids += [int(pid) for pid in os.read(notes, 4096).split()]
+    os.close(notes)
     ends = [os.pidfd_open(pid) for pid in pids]
-    os.kill(program.pid, signal.SIGKILL)
-    program.wait()
+    program.kill()
+    program.wait(20)
     for end in ends:
         poll = select.poll()
         poll.register(end, select.POLLIN)

@@ -206,7 +206,8 @@ def test_first_and_last_samples_may_kill(place: int) -> None:
     assert [batch.tolist() for batch in loader] == inline(Tortured(64, {place: "raise"}), **options)
 
 
-def test_a_whole_batch_of_killers_is_skipped() -> None:
+def test_a_whole_batch_of_killers_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.workers.deaths._LONGEST_PAUSE_S", 0.02)  # sixteen deaths in a row, by far too many
     faults = dict.fromkeys(range(8), "kill")
     options: dict[str, Any] = {"shuffle": False, "on_error": "skip"}
     loader = loader_of(Tortured(64, faults), restarting(), **options)

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.programs import programs_of
+from tests.programs import Nursery, programs_of
 
 SCRIPT = Path(__file__).with_name("exit_script.py")
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    with programs_of(SCRIPT, tmp_path) as begin:
+def start(nursery: Nursery, tmp_path: Path) -> Iterator[Any]:
+    with programs_of(nursery, SCRIPT, tmp_path) as begin:
         yield begin
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -15,8 +13,8 @@ from typing import Any
 
 import pytest
 from tests.faults.mended_datasets import METHODS, LongError, Refuses, Rows, Texts, fails
-from tests.faults.programs import ROOT
 from tests.faults.test_deaths import kill
+from tests.programs import Nursery
 
 import stoker
 from stoker import WorkerDied, Workers
@@ -76,7 +74,7 @@ def test_workers_outlive_a_fork_server_that_was_killed_and_are_not_replaced_aliv
 
 @methods
 def test_when_all_workers_fail_to_start_the_users_own_error_is_raised(method: Any) -> None:
-    for _ in range(3):
+    for _ in range(3 if method == "fork" else 1):  # it was a race that failed, and forking is what makes races
         loader = stoker.DataLoader(Rows(8), 4, num_workers=4, multiprocessing_context=method, worker_init_fn=fails)
         with pytest.raises(LongError, match=r"worker \d cannot start because"):
             list(loader)
@@ -155,10 +153,8 @@ if __name__ == "__main__":
 
 
 @methods
-def test_a_limit_on_file_sizes_leaves_loaders_running(method: Any, tmp_path: Path) -> None:
+def test_a_limit_on_file_sizes_leaves_loaders_running(method: Any, nursery: Nursery, tmp_path: Path) -> None:
     """In a process of its own, because the limit cannot be lifted again."""
     program = tmp_path / "limited.py"
     program.write_text(PROGRAM)
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    command = [sys.executable, str(program), method, str(64 * 2**20)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, timeout=100)
+    nursery.run(program, method, 64 * 2**20).check_returncode()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, Nursery
 
 
-def test_the_example_measures_both_cases_and_gives_a_verdict() -> None:
-    command = [sys.executable, "examples/poptorch_style.py", "--quick"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # more would only fight with other tests for cores
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100)
+def test_the_example_measures_both_cases_and_gives_a_verdict(nursery: Nursery) -> None:
+    done = nursery.run(ROOT / "examples/poptorch_style.py", "--quick")
     assert done.returncode == 0, done.stderr
     assert [int(size) for size in re.findall(r"= (\d+) samples a step", done.stdout)] == [8, 16]
     for name in ("loader", "as published", "synthetic", "real"):

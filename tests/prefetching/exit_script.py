@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import psutil
-import torch
 
 from stoker import prefetch
 
@@ -23,9 +23,9 @@ class Source:
     def __init__(self, waits: bool) -> None:
         self.waits = waits
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         for number in range(40):
-            yield torch.full((64, 1024), float(number))
+            yield np.full((64, 1024), number, np.float32)
             if self.waits and number == 2:
                 threading.Event().wait()
 

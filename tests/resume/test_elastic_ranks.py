@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import Nursery, listened_to
 from tests.resume.elastic_ranks import PER_STEP, SAMPLES, make_loader, read_log
 
 import stoker
@@ -19,32 +18,16 @@ SCRIPT = Path(__file__).with_name("elastic_ranks.py")
 LAST_STEP = SAMPLES // PER_STEP
 
 
-def _start(log: Path, world: int, workers: stoker.Workers, pause_at: int) -> subprocess.Popen[bytes]:
-    arguments = [log, world, workers.processes, workers.lanes, pause_at]
-    root = str(SCRIPT.parents[2])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path]), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,  # so that all ranks and their workers can be killed at once
-    )
-
-
-def _run_until_killed(log: Path, world: int, workers: stoker.Workers, last_step: int) -> None:
-    with _start(log, world, workers, last_step) as run:
-        assert run.stdout is not None
-        said = run.stdout.readline()
-        os.killpg(run.pid, signal.SIGKILL)
-        assert said == b"paused\n"
+def _run_until_killed(nursery: Nursery, log: Path, world: int, workers: stoker.Workers, last_step: int) -> None:
+    with listened_to(nursery, SCRIPT, log, world, workers.processes, workers.lanes, last_step) as (run, output):
+        said = output.readline()
+        os.killpg(run.pid, signal.SIGKILL)  # all ranks and their workers at once
+        assert said == "paused\n"
     assert run.returncode == -signal.SIGKILL
 
 
-def _run_to_the_end(log: Path, world: int, workers: stoker.Workers) -> None:
-    with _start(log, world, workers, -1) as run:
-        run.communicate()
-    assert run.returncode == 0
+def _run_to_the_end(nursery: Nursery, log: Path, world: int, workers: stoker.Workers) -> None:
+    nursery.run(SCRIPT, log, world, workers.processes, workers.lanes, -1).check_returncode()
 
 
 def _uninterrupted() -> list[list[list[float]]]:
@@ -53,13 +36,13 @@ def _uninterrupted() -> list[list[list[float]]]:
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def log(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What a run on 4, 2, 8 and 3 ranks has logged, killed three times on its way through an epoch."""
     path = tmp_path_factory.mktemp("elastic") / "log.jsonl"
-    _run_until_killed(path, 4, stoker.Workers(1), last_step=3)
-    _run_until_killed(path, 2, stoker.Workers(0), last_step=6)
-    _run_until_killed(path, 8, stoker.Workers(0, threads=2), last_step=9)
-    _run_to_the_end(path, 3, stoker.Workers(2))
+    _run_until_killed(nursery, path, 4, stoker.Workers(1), last_step=3)
+    _run_until_killed(nursery, path, 2, stoker.Workers(0), last_step=6)
+    _run_until_killed(nursery, path, 8, stoker.Workers(0, threads=2), last_step=9)
+    _run_to_the_end(nursery, path, 3, stoker.Workers(2))
     return read_log(path)
 
 

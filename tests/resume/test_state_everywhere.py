@@ -49,8 +49,15 @@ def over(dataset: Callable[[], Any], **arguments: Any) -> Callable[[], Any]:
     )
 
 
-@pytest.mark.parametrize("crew", CREWS)
-@pytest.mark.parametrize("order", ORDERS)
+def slow_unless(quick: bool, *values: Any) -> Any:
+    """Whole matrices are for `make torture`; `make test` plays every row and every column of them."""
+    return pytest.param(*values, marks=[] if quick else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(
+    ("order", "crew"),
+    [slow_unless(crew in FEW or "shuffle" in order.split(), order, crew) for order in ORDERS for crew in CREWS],
+)
 def test_every_order_resumes_with_every_crew(order: str, crew: str) -> None:
     arguments = {"seed": None, **ORDERS[order], "workers": CREWS[crew]}
     assert_resumes_everywhere(lambda: DataLoader(Drawn(N), batch_size=4, **arguments))
@@ -74,8 +81,14 @@ def test_a_state_of_any_crew_resumes_with_any_other(order: str, crew: str) -> No
     assert_resumes_everywhere(makers[0], others=makers[1:])
 
 
-@pytest.mark.parametrize("drop_last", [False, True], ids=["", "drop_last"])
-@pytest.mark.parametrize(("crew", "persistent"), PERSISTING)
+@pytest.mark.parametrize(
+    ("crew", "persistent", "drop_last"),
+    [
+        slow_unless(not drop_last or (crew != "1 process" and not persistent), crew, persistent, drop_last)
+        for crew, persistent in PERSISTING
+        for drop_last in (False, True)
+    ],
+)
 @pytest.mark.parametrize("dataset", [Forgetful, WithBookmark, WithPlace])
 def test_an_iterable_dataset_resumes(dataset: Any, crew: str, persistent: bool, drop_last: bool) -> None:
     workers = CREWS[crew]
@@ -133,7 +146,7 @@ def _shared_generator(generator: torch.Generator) -> dict[str, Any]:
     return {"sampler": sampler, "generator": generator, "batch_size": 4}
 
 
-@pytest.mark.parametrize("crew", FEW)
+@pytest.mark.parametrize("crew", ["inline", "1 process", slow_unless(False, "3 processes"), "4 threads"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_sampler_of_the_users_resumes(sampler: str, crew: str) -> None:
     length = 5 if sampler.startswith("more") else N

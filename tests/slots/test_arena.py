@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.programs import Nursery
 
 from stoker import SlotMemoryError
 from stoker.slots import Arena, PrivateArena, region_of
@@ -184,12 +183,12 @@ except MemoryError as error:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("mode", ["inline", "process"])
-def test_no_memory_for_a_slot_is_a_memory_error_that_says_what_to_try(mode: str) -> None:
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
-    done = subprocess.run(
-        [sys.executable, "-c", NO_MEMORY, mode], capture_output=True, text=True, timeout=100, env=environment
-    )
+def test_no_memory_for_a_slot_is_a_memory_error_that_says_what_to_try(
+    mode: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    program = tmp_path / "no_memory.py"
+    program.write_text(NO_MEMORY)
+    done = nursery.run(program, mode)
     assert "MemoryError" in done.stdout, done.stderr
     assert "batch_size" in done.stdout
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.datasets import Made, picture
+from tests.programs import Nursery
 
 import stoker
 from stoker import Workers
@@ -218,10 +217,8 @@ print(sum(int(batch.flatten(1)[:, 0].sum()) for batch in kept))
 
 
 @pytest.mark.faults
-def test_sixty_four_descriptors_are_enough_for_hundreds_of_kept_batches() -> None:
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
-    done = subprocess.run(
-        [sys.executable, "-c", FEW_DESCRIPTORS], capture_output=True, text=True, timeout=100, env=environment
-    )
+def test_sixty_four_descriptors_are_enough_for_hundreds_of_kept_batches(nursery: Nursery, tmp_path: Path) -> None:
+    program = tmp_path / "few_descriptors.py"
+    program.write_text(FEW_DESCRIPTORS)
+    done = nursery.run(program)
     assert done.stdout.strip() == str(3 * sum(range(300))), done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.programs import Nursery
 from torch.utils.data._utils.worker import _generate_state
 
 from stoker.workers.identity import numpy_seed
@@ -38,13 +38,15 @@ class Plain:
         return np.array([had_torch, *(known or (-1, -1, -1)), torch.initial_seed(), torch.get_num_threads()])
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_worker_that_imports_torch_in_a_sample_knows_at_once_who_it_is(lanes: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_worker_that_imports_torch_in_a_sample_knows_at_once_who_it_is(
+    lanes: int, nursery: Nursery, tmp_path: Path
+) -> None:
     """In a program of its own: the dataset's module must not have imported torch."""
     program = tmp_path / "plain.py"
     source = inspect.getsource(Plain).replace("-> Any", "")
     program.write_text(PROGRAM.format(plain=source, lanes=lanes))
-    subprocess.run([sys.executable, str(program)], check=True, timeout=100)
+    nursery.run(program).check_returncode()
 
 
 PROGRAM = """

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import Dataset
+from tests.plain import Made, number
+from tests.workers.signalled import Hearing, Terminating
 
 import stoker
 from stoker import DataLoader, Workers
@@ -71,36 +71,10 @@ def test_only_a_spawned_child_is_born_deaf(start_method: str, deaf: str) -> None
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-class Hearing(Dataset[list[bool]]):
-    """Samples tell whether their process blocks Ctrl-C, and whether it ignores it."""
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> list[bool]:
-        blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        return [blocked, signal.getsignal(signal.SIGINT) is signal.SIG_IGN]
-
-
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_a_worker_ignores_ctrl_c_and_blocks_nothing(start_method: Any) -> None:
     told = [bool(flag) for flag in next(iter(DataLoader(Hearing(), workers=Workers(1, start_method=start_method))))]
     assert told == [False, True]
-
-
-class Terminating(Dataset[int]):
-    """One sample sends its own process what a scheduler sends to all processes of a job."""
-
-    def __init__(self, victim: bool = True) -> None:
-        self.victim = victim
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
-        if self.victim and index == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return index
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
@@ -121,7 +95,7 @@ def test_ctrl_c_while_a_dropped_pass_is_let_go_reaches_the_training_loop(
     workers: Workers, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python forgets what is raised in the callback of a weak reference: it has to come after it."""
-    iterator = iter(stoker.DataLoader(Numbers(), 2, workers=workers, device=device))
+    iterator = iter(stoker.DataLoader(Made(64, number), 2, workers=workers, device=device))
     next(iterator)
     join, told = threading.Thread.join, [signal.SIGINT]
     end = pipes.end_all
@@ -161,11 +135,3 @@ def test_a_spawned_child_is_born_deaf_also_beside_the_first_resource_tracker() -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "True"
-
-
-class Numbers(torch.utils.data.Dataset[int]):
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> int:
-        return index
