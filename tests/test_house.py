@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import stoker
+
 SOURCE = Path(__file__).parents[1] / "src" / "stoker"
 FILES = sorted(str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py"))
 MOST_LINES, MOST_BRANCHES = 40, 10
@@ -120,6 +122,12 @@ def _private_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield node.lineno, node.attr, ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stoker"):
             yield from ((node.lineno, one.name, ast.unparse(node)) for one in node.names if _is_private(one.name))
+
+
+def test_every_error_of_the_loader_is_exported() -> None:
+    errors = ast.parse((SOURCE / "errors.py").read_text())
+    named = {node.name for node in errors.body if isinstance(node, ast.ClassDef)} - {"RemoteError"}
+    assert named <= set(stoker.__all__)
 
 
 def _is_private(name: str) -> bool:
