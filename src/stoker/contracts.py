@@ -2,7 +2,7 @@
 
 A **ticket** asks for a run of rows of one batch, or for a whole batch; a **report** answers it. A **job** turns tickets
 into reports and knows datasets and collating, but not who runs it; a **crew** runs jobs in processes, threads or the
-training process itself, and knows nothing of data. Both meet only in `stoker.loader`.
+training process itself, and knows nothing of data. Both meet only in `stoker.passes`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Answer(enum.IntEnum):
 class Ticket:
     """One piece of work. `keys` are the dataset's indices for the rows asked for (None for iterable datasets)."""
 
-    order: int  # number of the batch, counted over the life of a crew
+    number: int  # of the batch, counted over the life of a crew
     ask: Ask
     slot: int
     start: int
@@ -70,7 +70,7 @@ class Ticket:
 class Report:
     """What became of one ticket."""
 
-    order: int
+    number: int  # of the batch
     answer: Answer
     start: int
     stop: int

@@ -16,7 +16,7 @@ from tests.faults.poison import Tortured
 from stoker import DataLoader, OnError, Workers
 from stoker.contracts import Ask, Ticket
 from stoker.errors import WorkerDied, WorkerTimeout
-from stoker.workers.control import FIRST, ORDER, ROW, SINCE, Control
+from stoker.workers.control import FIRST, NUMBER, ROW, SINCE, Control
 from stoker.workers.deaths import Deaths, Held
 
 pytestmark = pytest.mark.faults
@@ -196,7 +196,7 @@ def _control(**lanes: tuple[int, int, int, int]) -> list[int]:
     cells = [0] * (ROOM.size_bytes // 8)
     for name, (order, first, row, since_ns) in lanes.items():
         place = ROOM.all_lanes()[int(name.removeprefix("lane"))]
-        cells[place + ORDER], cells[place + FIRST] = order + 1, first
+        cells[place + NUMBER], cells[place + FIRST] = order + 1, first
         cells[place + ROW], cells[place + SINCE] = row, since_ns
     return cells
 

@@ -307,7 +307,7 @@ def test_bad_arguments_are_refused_with_torchs_type(arguments: dict[str, Any]) -
     "wrong",
     [
         {"processes": -1},
-        {"lanes": 0, "processes": 1},
+        {"threads": -1, "processes": 1},
         {"start_method": "x"},
         {"share": "x"},
         {"rows_per_run": 0},

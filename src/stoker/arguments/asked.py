@@ -81,13 +81,13 @@ class Asked:
         return self.on_error if isinstance(self.on_error, OnError) else OnError(self.on_error)
 
     @property
-    def is_stream(self) -> bool:
+    def is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing but the loader itself says which samples come next."""
-        return not self.has_sampler and not self.is_stream
+        return not self.has_sampler and not self.is_iterable
 
     @property
     def has_sampler(self) -> bool:

@@ -125,7 +125,7 @@ def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
     if workers.sample_timeout_s is not None and workers.processes == 0 and not is_async(dataset):
         raise ValueError(
             "sample_timeout_s needs worker processes, or samples that are awaited: a thread of the training process "
-            f"can't be stopped. Use workers=stoker.Workers(processes=1, threads={max(1, workers.lanes)}, …)."
+            f"can't be stopped. Use workers=stoker.Workers(processes=1, threads={workers.lanes}, …)."
         )
     if policy != OnError() and isinstance(dataset, IterableDataset):
         raise ValueError(

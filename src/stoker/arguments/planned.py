@@ -26,6 +26,7 @@ from stoker.order.permutation import Numbers
 from stoker.plan import BatchPlan, Tail
 from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan, choose_shard
+from stoker.sampling.streams import length_or_none
 
 _TAILS: dict[Last, Tail] = {"drop": "drop", "keep": "keep", "even": "keep", "pad": "pad"}
 
@@ -39,7 +40,7 @@ class Planned:
     shard: Shard  # which host this is; for a rank that is a replica, which rank
     is_replica: bool = False
     joins: int = 1  # batches of the user's batch sampler that are put together when they are loaded
-    is_stream: bool = False
+    is_iterable: bool = False
 
     @property
     def plan(self) -> BatchPlan:
@@ -57,7 +58,7 @@ class Planned:
 
     def settle(self, sampler: Any, batches: Any, is_theirs: bool) -> None:
         """Refuse an epoch without a single step; mark what gives the steps' indices, for code that passes it on."""
-        if not is_theirs and not self.is_stream:
+        if not is_theirs and not self.is_iterable:
             self.check_enough(sampler)
         for one in (sampler, batches):
             if type(one) is BatchSampler or isinstance(one, OrderPlan | Grouped):
@@ -65,7 +66,7 @@ class Planned:
 
     def check_enough(self, sampler: Any) -> None:
         """Refuse an epoch without a single step."""
-        samples = sampler.order.n if isinstance(sampler, OrderPlan) else _length(sampler)
+        samples = sampler.order.n if isinstance(sampler, OrderPlan) else length_or_none(sampler)
         if self.tail != "drop" or samples is None or samples >= self.whole.samples_per_step:
             return
         raise ValueError(
@@ -106,7 +107,7 @@ def read_plan(asked: Asked) -> tuple[Planned, Asked]:
     if not isinstance(plan, BatchPlan):
         raise TypeError(f"plan should be a stoker.BatchPlan, but got {plan!r} ({type(plan).__name__})")
     tail = _tail_of(asked)
-    planned = Planned(plan, tail, Shard(), is_stream=asked.is_stream)
+    planned = Planned(plan, tail, Shard(), is_iterable=asked.is_iterable)
     remade = _made_from(asked, planned)
     if remade is not None:
         return remade
@@ -114,14 +115,14 @@ def read_plan(asked: Asked) -> tuple[Planned, Asked]:
     if asked.is_plain:
         planned, asked = _find_rank(planned, asked)
     elif plan.hosts > 1:
-        kind = "an IterableDataset" if asked.is_stream else "a sampler or batch_sampler"
+        kind = "an IterableDataset" if asked.is_iterable else "a sampler or batch_sampler"
         raise ValueError(
             f"{kind} says by itself which samples come, so the loader cannot share them over {plan.hosts} hosts "
             f"({plan}). Let it give each host its own samples, and pass plan=plan.local."
         )
     if asked.batch_sampler is not None:
         return _group(planned, asked)
-    drops = tail == "drop" and not asked.is_stream  # of a stream each worker would drop a tail of its own
+    drops = tail == "drop" and not asked.is_iterable  # of a stream each worker would drop a tail of its own
     return planned, dataclasses.replace(asked, batch_size=planned.plan.combined_batch, drop_last=drops)
 
 
@@ -192,10 +193,3 @@ def _group(planned: Planned, asked: Asked) -> tuple[Planned, Asked]:
     else:
         grouped = batches if count == 1 else Grouped(batches, count, drops)
     return planned, dataclasses.replace(asked, batch_sampler=grouped)
-
-
-def _length(sampler: Any) -> int | None:
-    try:
-        return len(sampler)
-    except (TypeError, NotImplementedError):
-        return None

@@ -1,7 +1,7 @@
 """From what was asked to what torch's constructor gets and what the engine gets: rules, one after the other.
 
-    asked ─► by the file ─► who loads ─► the plan ─► the order ─► without what needs workers ─► torch's arguments
-             `tuned=`        "auto"      `plan=`     `seed=` …
+    asked ─► by the file ─► who loads ─► the plan ─► without what needs workers ─► the order ─► torch's arguments
+             `tuned=`        "auto"      `plan=`                                    `seed=` …
 
 Each rule takes the record and gives another one, with some arguments replaced; none changes anything. What a rule finds
 does not fit is refused with what to do instead.

@@ -21,7 +21,6 @@ class IterableJob(MapJob):
 
     batch_size: int | None = None
     drop_last: bool = False
-    stateful: bool = True  # reports say where the iterator stands
     _items: Items | None = None
 
     def open(self, worker: int | None, state: Any) -> None:

@@ -5,7 +5,7 @@
     BATCH   fetch all samples ─► rows if they fit, else collate_fn ─► pickle 5, buffers in the slot
 
 The first time a job uses a layout it announces it, as the payload's first half, so that the training process can read
-what lies in the slot. User errors never leave `run`: they become reports, because an order of a batch has to be
+what lies in the slot. User errors never leave `run`: they become reports, because a ticket has to be
 answered whatever happens.
 """
 
@@ -300,7 +300,7 @@ class MapJob:
         return self._report(ticket, Answer.ERROR, payload=RemoteError.capture(error, self._where))
 
     def _report(self, ticket: Ticket, answer: Answer, **more: Any) -> Report:
-        return Report(ticket.order, answer, ticket.start, ticket.stop, self.worker, **more)
+        return Report(ticket.number, answer, ticket.start, ticket.stop, self.worker, **more)
 
 
 def _has_gaps(keys: Any) -> bool:

@@ -128,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._asked, self._decided, self._chosen, self._planned = asked, decided, chosen, planned
         self._lookahead = None if asked.device is None else Lookahead(asked.device)
         data = Data(self.dataset, self.sampler, self.batch_sampler, self._index_sampler, self.batch_size)
-        self._course = Course(data, asked.policy, max(1, chosen.lanes))
+        self._course = Course(data, asked.policy, chosen.lanes)
         listen(self.sampler, self.batch_sampler, self._course.epochs)
         self._is_set_up = True
 
@@ -139,7 +139,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self._course.length_told = self._IterableDataset_len_called  # which torch has just noted
         if self._planned is None:
             return batches
-        if self._planned.is_stream:
+        if self._planned.is_iterable:
             return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
         return self._planned.steps_of(batches)
 
@@ -247,8 +247,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.check_worker_number_rationality()
         elif self.timeout and not self._chosen.are_threads:
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
-        setup = setup_of(self)
-        return (InlinePass if Assembly(setup).is_inline else CrewedPass)(setup, self._course)
+        assembly = Assembly(setup_of(self))
+        return (InlinePass if assembly.is_inline else CrewedPass)(assembly, self._course)
 
 
 def setup_of(loader: DataLoader[Any]) -> Setup:

@@ -1,14 +1,17 @@
 """Which job and which crew a pass needs, read off its setup once for every iterator.
 
-The rules, in the order they are applied:
+Who makes what of a batch, the first that applies:
 
-- iterable datasets and a `collate_fn` of the user's own: whole batches, by one worker each, in torch's round robin;
-- `worker_init_fn`, or a dataset with a `state_dict`: the same, because code that prepares each worker differently can
-  see who made a batch, and a worker's state is that after a whole batch;
-- a dataset that is asked for runs (`__getitems__`): the same, because one call for a whole batch may cost little more
-  than one for a part of it (a query, a request), and nobody knows but its author;
+- iterable datasets, `batch_size=None` and a `collate_fn` of the user's own: whole batches, by one worker each, in
+  torch's round robin;
+- `Workers(share=…)`: as it says;
+- `worker_init_fn`, or a dataset with a `state_dict`: whole batches, because code that prepares each worker differently
+  can see who made a batch, and a worker's state is that after a whole batch;
+- `in_order=False`: whole batches, because a worker that is behind is passed over;
 - `reseed="sample"`: rows for whoever is free, because then it does not matter who loads what;
-- everything else is shared, in fixed parts unless `Workers(share=…)` says otherwise (docs/decisions/0002).
+- a dataset that is asked for runs (`__getitems__`): whole batches, because one call for all of it may cost little more
+  than one for a part (a query, a request), and nobody knows but its author;
+- everything else is shared, in fixed parts (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Assembly:
     """Job, crew, slots and stream of keys, as the setup asks for them."""
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
+        self.setup = setup
         self.workers, self.dataset = setup.workers, setup.data.dataset
         self._pipes = DataPipes(self.dataset, setup.generator)
         self.is_iterable = setup.data.is_iterable
@@ -61,29 +64,29 @@ class Assembly:
 
     def keys(self, start: Start) -> KeyStream | None:
         """The keys of each batch of an epoch; iterable datasets have none."""
-        return None if self.is_iterable else key_stream(self._setup.data.index_sampler, self._setup.batched, start)
+        return None if self.is_iterable else key_stream(self.setup.data.index_sampler, self.setup.batched, start)
 
     def note(self, place: Place, base_seed: int, shared_seed: int) -> EpochNote:
         """What randomness that belongs to a sample is keyed by: the user's seed, else the epoch's base seed."""
-        seed = base_seed if self._setup.seed is None else self._setup.seed
+        seed = base_seed if self.setup.seed is None else self.setup.seed
         return EpochNote(seed, place.epoch, shared_seed, self.spread)
 
     def cursor(self, place: Place) -> Cursor:
         """Where a pass that begins there has come to."""
-        planned = self._setup.planned
-        full_rows = planned.plan.combined_batch if planned is not None and planned.is_stream else 0
+        planned = self.setup.planned
+        full_rows = planned.plan.combined_batch if planned is not None and planned.is_iterable else 0
         return Cursor(place, self.workers.processes, self.keeps_workers, self.has_states, full_rows)
 
     def reserves(self, keys: KeyStream | None, note: EpochNote) -> Reserves:
         """Who takes the place of samples that cannot be loaded."""
-        planned = self._setup.planned
+        planned = self.setup.planned
         keeps_size = planned is not None and planned.tail != "keep"
-        return Reserves(keys, note, self._setup.policy.action == "drop", self.ranks, keeps_size)
+        return Reserves(keys, note, self.setup.policy.action == "drop", self.ranks, keeps_size)
 
     @property
     def ranks(self) -> int:
         """How many train together, as far as that can be known."""
-        data, planned = self._setup.data, self._setup.planned
+        data, planned = self.setup.data, self.setup.planned
         return ranks_of(data.sampler, data.batch_sampler, None if planned is None else planned.shard.world)
 
     def items(self, state: Any) -> Items:
@@ -105,7 +108,7 @@ class Assembly:
         if workers.processes > 0:
             return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed, states))
         state = states[0] if states else None
-        return ThreadCrew(self._job(in_process=True), arena, max(1, workers.lanes), is_async(self.dataset), state)
+        return ThreadCrew(self._job(in_process=True), arena, workers.lanes, is_async(self.dataset), state)
 
     def states(self, place: Place) -> list[Any]:
         """Where each worker's dataset stood, for a run that is resumed."""
@@ -123,34 +126,34 @@ class Assembly:
     @property
     def sets_generators(self) -> bool:
         """Whether the process's global generators are seeded for each sample."""
-        return self._setup.reseed == "sample"
+        return self.setup.reseed == "sample"
 
     def inline(self, pool: SlotPool) -> InlineBatches:
         """Makes batches in the training process."""
         self._pipes.shard_here()
-        randomness, on_error = self._randomness(keep=True), self._setup.policy
-        return InlineBatches(fetch_for(self.dataset, self._setup.batched), self._style(), pool, randomness, on_error)
+        randomness, on_error = self._randomness(keep=True), self.setup.policy
+        return InlineBatches(fetch_for(self.dataset, self.setup.batched), self._style(), pool, randomness, on_error)
 
     def _needs_threads(self) -> bool:
         awaited_only = is_async(self.dataset) and not has_own_getitem(self.dataset)
         return self.workers.are_threads or awaited_only
 
     def _share(self) -> str:
-        whole = self.is_iterable or not self._setup.batched or not is_default_collate(self._setup.collate_fn)
+        whole = self.is_iterable or not self.setup.batched or not is_default_collate(self.setup.collate_fn)
         if whole:
             return "batches"
         if self.workers.share != "auto":
             return self.workers.share
-        if self.workers.processes and (self._setup.worker_init_fn is not None or has_state(self.dataset)):
+        if self.workers.processes and (self.setup.worker_init_fn is not None or has_state(self.dataset)):
             return "batches"
         if not self.in_order:
             return "batches"  # torch's way: a worker that is behind is passed over
-        if self._setup.reseed == "sample":
+        if self.setup.reseed == "sample":
             return "rows"
         return "batches" if fetch_for(self.dataset).by_runs else "parts"
 
     def _staff(self, base_seed: int, states: list[Any]) -> Staff:
-        context = self._setup.context
+        context = self.setup.context
         if context is None:
             context = torch.multiprocessing.get_context()
         return Staff(
@@ -158,7 +161,7 @@ class Assembly:
             self.workers.lanes,
             context,
             base_seed,
-            self._pipes.init_fn(self._setup.worker_init_fn),
+            self._pipes.init_fn(self.setup.worker_init_fn),
             self.private,
             coroutines=is_async(self.dataset) and not self.is_iterable,
             states=states,
@@ -166,14 +169,14 @@ class Assembly:
         )
 
     def _job(self, in_process: bool) -> Job:
-        fetch, style = fetch_for(self.dataset, self._setup.batched), self._style()
+        fetch, style = fetch_for(self.dataset, self.setup.batched), self._style()
         if not self.is_iterable:
             return MapJob(
                 fetch,
                 style,
                 in_process,
                 randomness=self._randomness(),
-                on_error=self._setup.policy,
+                on_error=self.setup.policy,
                 spread=self.spread,
                 sample_timeout_s=self.workers.sample_timeout_s,
             )
@@ -185,7 +188,7 @@ class Assembly:
         return SampleSeeds(keep) if self.sets_generators else None
 
     def _style(self) -> Style:
-        parts = self._setup
-        as_rows = is_default_collate(parts.collate_fn) and parts.batched
+        collate, batched = self.setup.collate_fn, self.setup.batched
+        as_rows = is_default_collate(collate) and batched
         ships = as_rows and self.workers.processes > 0  # as a reference it would import torch in every worker
-        return Style(None if ships else parts.collate_fn, as_rows, not parts.batched)
+        return Style(None if ships else collate, as_rows, not batched)

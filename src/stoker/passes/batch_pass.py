@@ -22,11 +22,10 @@ from stoker.batches import Delivery, InlineBatches
 from stoker.device import Pinning
 from stoker.errors import PassInterrupted, StokerError
 from stoker.passes.assemble import Assembly
-from stoker.passes.course import Course, draw_base_seed
-from stoker.passes.setup import Setup
+from stoker.passes.course import Course
 from stoker.passes.steps import steps_for
 from stoker.resume.cursor import Cursor
-from stoker.sampling.streams import KeyStream
+from stoker.sampling.streams import KeyStream, draw_seed
 from stoker.watch.loop_clock import Contents, LoopClock, LoopEvents
 from stoker.watch.watch import PassWatch
 
@@ -42,12 +41,12 @@ class BatchPass(TorchIterator):
     _maker: InlineBatches | Delivery  # of the batches, set where a pass starts
     _loop: LoopEvents  # told when somebody asks for a batch, and what came of it
 
-    def __init__(self, setup: Setup, course: Course) -> None:
+    def __init__(self, assembly: Assembly, course: Course) -> None:
         begun_ns = course.watch.clock()
         self._lock = threading.Lock()
-        self._setup, self._course, self._failures = setup, course, course.failures
-        self._pinning = Pinning(setup.pin_memory, setup.pin_memory_device)
-        self._assembly = Assembly(setup)
+        self._assembly, self._setup = assembly, assembly.setup
+        self._course, self._failures = course, course.failures
+        self._pinning = Pinning(self._setup.pin_memory, self._setup.pin_memory_device)
         self._pool = self._assembly.pool()
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
@@ -104,7 +103,7 @@ class BatchPass(TorchIterator):
         """Those of the statistics that are read off and not counted."""
         pool = self._pool
         slots = {"slots": pool.made, "slots_in_use": pool.in_use, "slots_leased": pool.leased}
-        return {**slots, "lanes": max(1, self._assembly.workers.lanes), "failures": len(self._failures.listed)}
+        return {**slots, "lanes": self._assembly.workers.lanes, "failures": len(self._failures.listed)}
 
     def facts(self) -> dict[str, Any] | None:
         """What `stoker top` shows of this loader, beside its numbers; None where it should not be shown."""
@@ -151,7 +150,7 @@ class BatchPass(TorchIterator):
         self._keys: KeyStream | None = self._assembly.keys(place.start())
         if self._base_seed is None:  # persistent workers keep the seeds they were started with
             drawn = place.base_seed
-            self._base_seed = draw_base_seed(self._setup.generator) if drawn is None else drawn
+            self._base_seed = draw_seed(self._setup.generator) if drawn is None else drawn
         place.base_seed = self._base_seed
         self._epoch_note = self._assembly.note(place, self._base_seed, shared_seed)
         self._reserves = self._assembly.reserves(self._keys, self._epoch_note)

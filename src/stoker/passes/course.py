@@ -21,8 +21,11 @@ from stoker.resume.cursor import Cursor
 from stoker.resume.data import Data
 from stoker.resume.place import Place
 from stoker.sampling.epochs import Epochs
+from stoker.sampling.streams import draw_seed
 from stoker.watch.stats import Stats
 from stoker.watch.watch import Watch
+
+_NO_PASS: dict[str, Any] = {"_cursor": None, "_next": None, "_is_loaded": False}
 
 
 class Course:
@@ -63,7 +66,7 @@ class Course:
         """The beginning of the next epoch, with what it would draw from generators drawn now."""
         last = self._cursor
         place = self._beginning_of_next()
-        place.base_seed = last.place.base_seed if last is not None and keeps_workers else draw_base_seed(generator)
+        place.base_seed = last.place.base_seed if last is not None and keeps_workers else draw_seed(generator)
         self.data.draw_ahead(place, None if last is None else last.place)
         if last is not None:  # after the draws: a dataset's state may hold torch's generator
             place.workers = last.surviving_workers()
@@ -125,9 +128,4 @@ class Course:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**self.__dict__, "watch": Watch(), "_cursor": None, "_next": None}
-
-
-def draw_base_seed(generator: torch.Generator | None) -> int:
-    """What the workers' seeds are made from, drawn as torch's loader draws it."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+        return {**self.__dict__, "watch": Watch(), "failures": Failures(self.failures.policy), **_NO_PASS}

@@ -8,7 +8,7 @@ A batch that is answered with a misfit, or whose runs disagree about the layout,
 few of those, batches are asked for whole from the start. An epoch that is left early leaves batches behind: their
 tickets are cancelled, and their slots come back as the answers trickle in.
 
-Everything here happens inside `next()`, in the caller's thread.
+Everything here happens in the caller's thread, inside `iter()` and `next()`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, cast
 from stoker.batches import Delivery
 from stoker.contracts import Answer, Ask, Report
 from stoker.errors import PassInterrupted, RemoteError, TooManyFailures, WorkerDied, WorkerTimeout
+from stoker.passes.assemble import Assembly
 from stoker.passes.batch_pass import BatchPass
 from stoker.passes.course import Course
 from stoker.passes.making import Making, Verdict
 from stoker.passes.mending import Mending, Remake
 from stoker.passes.rounds import Rounds
-from stoker.passes.setup import Setup
 from stoker.passes.sharing import Deal, Sharing
 from stoker.sampling.streams import Draw
 
@@ -39,10 +39,10 @@ _MISFITS_UNTIL_WHOLE = 3  # a guess: one odd batch is luck, three are a habit of
 class CrewedPass(BatchPass):
     """A pass whose batches are made ahead by threads or processes."""
 
-    def __init__(self, setup: Setup, course: Course) -> None:
-        self._timeout_s = setup.timeout or None
+    def __init__(self, assembly: Assembly, course: Course) -> None:
+        self._timeout_s = assembly.setup.timeout or None
         self._made = 0  # batches asked for so far, over all epochs
-        super().__init__(setup, course)
+        super().__init__(assembly, course)
 
     def close(self) -> None:
         """Let the workers go. Batches that were handed over stay valid."""
@@ -219,7 +219,7 @@ class CrewedPass(BatchPass):
 
     def _hear(self, report: Report) -> None:
         self._maker.note(report.payload)
-        making = self._under_way.get(report.order)
+        making = self._under_way.get(report.number)
         pid = self._workers[report.worker].pid if self._workers else None
         self._watch.heard(report, pid, making.batch if making is not None else None)
         if making is None:
@@ -277,6 +277,7 @@ class CrewedPass(BatchPass):
         if self._assembly.private:
             making.worker = self._rounds.take()
         self._send(making)
+        self._crew.flush()
 
     # Batches are asked for.
 
@@ -325,7 +326,7 @@ class CrewedPass(BatchPass):
             draw = next(self._keys, None)
             if draw is None or self._drawn - 1 not in self._ahead:
                 return draw
-            self._cursor.handed_over_before(self._drawn - 1, draw.end, draw.state)
+            self._cursor.passed_in_stream(self._drawn - 1, draw.end, draw.state)
 
     def _send(self, making: Making) -> None:
         making.rows_left = max(1, making.rows)

@@ -148,7 +148,7 @@ class Making:
 
     def begin_whole(self) -> None:
         """It is made anew, all of it by one worker."""
-        self.ask, self.is_misfit, self.layout = Ask.BATCH, False, 0
+        self.ask, self.is_misfit, self.layout, self.size_bytes = Ask.BATCH, False, 0, 0
         self.dropped = set()  # who makes the whole batch leaves them out
         self.payloads.clear()
 

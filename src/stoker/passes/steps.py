@@ -150,6 +150,6 @@ def steps_for(planned: Planned | None, sampler: Any, place: Place) -> Steps | No
     """What makes the steps of a pass that begins at a place; None without a plan."""
     if planned is None:
         return None
-    if planned.is_stream:
+    if planned.is_iterable:
         return StreamSteps(planned, sampler, place)
     return Steps(planned, sampler) if planned.joins == 1 else JoinedSteps(planned, sampler)

@@ -18,7 +18,7 @@ def window_for(workers: Workers, prefetch_factor: int, rows: int | None) -> Wind
     """The window that these workers need; `rows` of each batch, where several of them share it, else None."""
     wanted = max(1, prefetch_factor) * max(1, workers.processes)
     if rows is None:
-        wanted *= max(1, workers.lanes)
+        wanted *= workers.lanes
         return Window(wanted, wanted, workers.max_bytes)
     busy = -(-2 * workers.total_lanes // rows)  # two rows for every lane
     if workers.lanes <= 1:

@@ -1,6 +1,6 @@
 """A batch sampler's batches, several to a step.
 
-Mostly their indices are joined, as everybody's are (`stoker.arguments.planned.Grouped`). A `collate_fn` of the user's
+Mostly their indices are joined, as everybody's are (`stoker.sampling.grouped.Grouped`). A `collate_fn` of the user's
 own must see each batch by itself: then the batches are joined after collating. That is here and not left to a plan,
 because a class of the user's own is joined by the parser that was registered for it, which only PopTorch's names know.
 """

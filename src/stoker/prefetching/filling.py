@@ -198,4 +198,4 @@ def seed_generators(seed: int) -> None:
 
 
 def _report(ticket: Ticket, answer: Answer, size_bytes: int = 0, payload: Any = None) -> Report:
-    return Report(ticket.order, answer, ticket.start, ticket.stop, 0, size_bytes, payload=payload)
+    return Report(ticket.number, answer, ticket.start, ticket.stop, 0, size_bytes, payload=payload)

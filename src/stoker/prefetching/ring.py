@@ -240,11 +240,11 @@ class Ring:
                 self._tally.filler_wait_ns += max(0, report.began_ns - self._idle_since_ns)
             self._idle_since_ns = report.began_ns + report.busy_ns
             self._tally.filler_busy_ns += report.busy_ns
-            left = self._left.pop(report.order, None)
+            left = self._left.pop(report.number, None)
             if left is not None:
                 self._pool.give_back(left)
-            elif report.order in self._sent:
-                self._note_answer(report, self._sent.pop(report.order))
+            elif report.number in self._sent:
+                self._note_answer(report, self._sent.pop(report.number))
 
     def _note_answer(self, report: Report, slot: int) -> None:
         if report.answer is Answer.CANCELLED:  # the byte budget is used up

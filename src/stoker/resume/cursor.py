@@ -58,15 +58,12 @@ class Cursor:
             self._states[handed.worker] = handed.worker_state
             self._turn = (handed.worker + 1) % len(self._states)
         if handed.is_keyed:
-            self._put(handed.batch, handed.end, handed.sampler_state)
+            self.passed_in_stream(handed.batch, handed.end, handed.sampler_state)
         else:  # batches of workers whose iterable has ended leave holes in the numbers
             self.moved_on(0, None)
 
-    def handed_over_before(self, batch: int, end: int, sampler_state: Any) -> None:
-        """A batch that was given out of turn before the run was resumed has been passed in the stream of keys."""
-        self._put(batch, end, sampler_state)
-
-    def _put(self, batch: int, end: int, sampler_state: Any) -> None:
+    def passed_in_stream(self, batch: int, end: int, sampler_state: Any) -> None:
+        """A batch of the stream of keys was given, now or, out of turn, before the run was resumed."""
         self._ahead[batch] = (end, sampler_state)
         while (behind := self._ahead.get(self.place.batches)) is not None:
             del self._ahead[self.place.batches]

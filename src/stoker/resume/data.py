@@ -10,14 +10,21 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+from torch.utils.data import IterableDataset, RandomSampler
 
 from stoker.batches import has_state
 from stoker.errors import StateError
 from stoker.resume.place import Place, check_iterable_states, check_same_data, check_step
 from stoker.sampling.grouped import sampler_name
 from stoker.sampling.ordered import OrderPlan
-from stoker.sampling.streams import draw_for, is_cuttable, is_drawn_for, state_between_epochs
+from stoker.sampling.streams import (
+    draw_for,
+    inside,
+    is_cuttable,
+    is_drawn_for,
+    length_or_none,
+    state_between_epochs,
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,12 @@ class Data:
 
     @property
     def drawn_from(self) -> Any:
-        """The sampler that indices are drawn from: with a batch sampler of the user's own, the one inside it."""
-        return self.index_sampler.sampler if type(self.index_sampler) is BatchSampler else self.index_sampler
+        """The sampler that indices are drawn from."""
+        return inside(self.index_sampler)
 
     def beginning(self, epoch: int) -> Place:
         """The beginning of an epoch of this data."""
-        data = {} if self.is_iterable else {"length": _length_or_none(self.dataset)}
+        data = {} if self.is_iterable else {"length": length_or_none(self.dataset)}
         return Place(epoch=epoch, data=data, order=self._described_order())
 
     def _described_order(self) -> dict[str, Any]:
@@ -109,10 +116,3 @@ class Data:
         if self.is_iterable:  # which always has places, of its iterators
             states = [state for state in states if state and state.get("dataset") is not None]
         return bool(states) and not has_state(self.dataset)
-
-
-def _length_or_none(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None

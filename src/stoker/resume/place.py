@@ -12,6 +12,7 @@
     workers        for datasets with a state, and iterable ones: each worker's place, and whose turn it is
     ahead          with in_order=False: batches handed over out of turn
     failures       how many samples have failed and how many were seen, for the budget of `on_error`
+    joined         with a plan over an iterable dataset: steps made of the ends of its workers
 
 Only the first four are always there. Broken or newer states are refused with what is wrong and what to do.
 """

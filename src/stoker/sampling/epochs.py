@@ -63,8 +63,8 @@ def listen(sampler: Any, batches: Any, epochs: Epochs) -> None:
 def tell(sampler: Any, batches: Any, epoch: int) -> None:
     """Tell whatever gives a loader's indices which epoch comes next."""
     samplers: tuple[Any, ...] = (sampler, getattr(batches, "sampler", None))
-    for sampler in {id(one): one for one in samplers if hasattr(one, "set_epoch")}.values():
-        sampler.set_epoch(epoch)
+    for each in {id(one): one for one in samplers if hasattr(one, "set_epoch")}.values():
+        each.set_epoch(epoch)
 
 
 def epoch_of(sampler: Any) -> dict[str, int]:

@@ -102,7 +102,7 @@ class KeyStream(Iterator[Draw]):
 
 def key_stream(index_sampler: Any, batched: bool, start: Start) -> KeyStream:
     """The stream for what torch calls the index sampler: a batch sampler, or with batch_size=None a sampler."""
-    plan = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    plan = inside(index_sampler)
     if isinstance(plan, OrderPlan):
         return OrderStream(plan.fixed(), start)
     if batched and type(index_sampler) is BatchSampler:
@@ -294,7 +294,7 @@ def draw_for(sampler: Any) -> dict[str, Any]:
     if isinstance(generator, torch.Generator):
         return {"generator": _encode(generator.get_state()), **epoch_of(sampler)}
     if type(sampler) is RandomSampler and _is_cuttable(sampler):
-        return {"seed": int(torch.empty((), dtype=torch.int64).random_().item())}
+        return {"seed": draw_seed()}
     return epoch_of(sampler)
 
 
@@ -320,7 +320,25 @@ def state_between_epochs(sampler: Any, last: Any) -> Any:
 
 def is_cuttable(index_sampler: Any) -> bool:
     """Whether the order is torch's sequential one or its plain shuffle, which give each sample once."""
-    return _is_cuttable(index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler)
+    return _is_cuttable(inside(index_sampler))
+
+
+def inside(index_sampler: Any) -> Any:
+    """The sampler that indices are drawn from: of torch's batch sampler, the one inside it."""
+    return index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+
+
+def draw_seed(generator: torch.Generator | None = None) -> int:
+    """A seed, drawn as torch's loader and samplers draw theirs."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def length_or_none(sized: Any) -> int | None:
+    """How many samples there are; None where nobody says."""
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _is_cuttable(sampler: Any) -> bool:

@@ -72,7 +72,7 @@ class PassTrace:
         self._events, self._count, self._pid = events, count, os.getpid()
         self._loop, self._first_lane = track + 1, _TRACKS * (track + 1)
         self._first_slot = self._first_lane + _TRACKS // 2
-        self._filled_ns: dict[int, tuple[int, int]] = {}  # by order: when it was begun and, so far, finished
+        self._filled_ns: dict[int, tuple[int, int]] = {}  # by batch: when it was begun and, so far, finished
         self._steps = 0
         events.name(self._pid, "training process", 0)
         events.name_track(self._pid, self._loop, "training loop" if not track else f"training loop {track + 1}")
@@ -114,8 +114,8 @@ class PassTrace:
             self._events.name_track(pid, track, f"lane {report.lane}")
         what = {"batch": batch, "rows": [report.start, report.stop], "answer": report.answer.name.lower()}
         self._span("load", track, report.began_ns, end_ns, what, pid)
-        begun_ns, done_ns = self._filled_ns.get(report.order, (report.began_ns, end_ns))
-        self._filled_ns[report.order] = min(begun_ns, report.began_ns), max(done_ns, end_ns)
+        begun_ns, done_ns = self._filled_ns.get(report.number, (report.began_ns, end_ns))
+        self._filled_ns[report.number] = min(begun_ns, report.began_ns), max(done_ns, end_ns)
 
     def taken(self, number: int, slot: int, what: dict[str, Any], clock: Callable[[], int]) -> None:
         """A batch left the queue: its slot was being filled, then stood waiting until now."""

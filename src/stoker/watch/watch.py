@@ -1,7 +1,8 @@
 """Who watches a loader: one `Watch` for all its passes, and for each pass an object with a call for every event.
 
     training loop      asked ─► got, or missed            when it waits, and for what
-    whoever loads      heard, ready, taken, restarted     who did what
+    whoever loads      heard, ready, taken, retried,      who did what
+                       restarted, let_go, end
     now and then       chores                             memory, the page of `stoker top`, listeners
 
 Where nobody has asked for a trace, one that writes nothing stands in its place. A step costs two calls, two looks at a

@@ -21,7 +21,12 @@ from stoker.contracts import EpochNote
 EPOCH, NOTE, HEAD, NEXT = 0, 1, 4, 5
 _SEATS_AT = 8
 LANE_SPAN = 8
-ORDER, FIRST, ROW, SINCE = 0, 1, 2, 3  # order + 1 (0: idle), first row of the ticket, row at hand, since when in ns
+NUMBER, FIRST, ROW, SINCE = (
+    0,
+    1,
+    2,
+    3,
+)  # batch + 1 (0: idle), the ticket's first row, row at hand, since when in ns
 ENTRY = 11  # numbers of a ticket on the board: whether it can be taken, and its record
 _LEAST_ENTRIES = 1024
 _UNSIGNED = 2**64 - 1  # seeds are unsigned, the control room's numbers signed

@@ -43,7 +43,7 @@ class Deaths:
     sleep: Callable[[float], None] = time.sleep
     _deaths: Counter[tuple[int, int, str]] = field(default_factory=Counter)  # by (epoch, position, index)
     _in_a_row: int = 0  # deaths since anything was last heard
-    _stuck: set[tuple[int, int, int]] = field(default_factory=set)  # (lane, order, row) that were past their time
+    _stuck: set[tuple[int, int, int]] = field(default_factory=set)  # (lane, batch, row) that were past their time
 
     def heard(self) -> None:
         self._in_a_row = 0
@@ -90,7 +90,7 @@ class Deaths:
         if row == NO_ROW or ticket.keys is None or exit_code == TOO_LARGE:
             return None  # nobody knows which; or an iterable dataset, which cannot go on without; or nobody's fault
         if stuck:
-            if (held.place, ticket.order, row) not in self._stuck:
+            if (held.place, ticket.number, row) not in self._stuck:
                 return None  # its process was ended for the sake of another sample
             return _remote(TimeoutError, f"no answer within {self.options.sample_timeout_s} seconds")
         if not alone:

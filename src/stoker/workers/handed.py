@@ -44,7 +44,7 @@ class HandedOut:
 
     def note(self, ticket: Ticket, worker: int) -> Key:
         """A ticket will be sent, and is to be answered."""
-        key = ticket.order, ticket.start
+        key = ticket.number, ticket.start
         self._unanswered[key] = Given(ticket, worker)
         return key
 

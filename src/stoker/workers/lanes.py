@@ -84,7 +84,7 @@ async def serve_async(job: Job, desk: Desk, lanes: int, take: Callable[[], Await
 
 
 def cancelled_report(ticket: Ticket) -> Report:
-    return Report(ticket.order, Answer.CANCELLED, ticket.start, ticket.stop, worker=0)
+    return Report(ticket.number, Answer.CANCELLED, ticket.start, ticket.stop, worker=0)
 
 
 def slots_of(arena: Any) -> SlotOf:

@@ -30,7 +30,7 @@ from stoker.errors import RemoteError
 from stoker.interrupts import deafness_over
 from stoker.slots import Arena
 from stoker.workers.board import Claims
-from stoker.workers.control import EPOCH, FIRST, ORDER, ROW, SINCE, Control, read_note
+from stoker.workers.control import EPOCH, FIRST, NUMBER, ROW, SINCE, Control, read_note
 from stoker.workers.deaths import TOO_LARGE
 from stoker.workers.identity import Identity
 from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
@@ -133,7 +133,7 @@ class FailedJob:
         """The error stays."""
 
     def run(self, ticket: Ticket, slot: Any) -> Report:
-        return Report(ticket.order, Answer.ERROR, ticket.start, ticket.stop, 0, payload=self.error)
+        return Report(ticket.number, Answer.ERROR, ticket.start, ticket.stop, 0, payload=self.error)
 
     async def run_async(self, ticket: Ticket, slot: Any) -> Report:
         return self.run(ticket, slot)
@@ -221,7 +221,7 @@ def _taker(station: Station, control: Control) -> Taker:
 
 def _failure(station: Station, ticket: Ticket, error: Exception) -> Report:
     remote = RemoteError.capture(error, f"in DataLoader worker process {station.seat.id}")
-    return Report(ticket.order, Answer.ERROR, ticket.start, ticket.stop, station.seat.id, payload=remote)
+    return Report(ticket.number, Answer.ERROR, ticket.start, ticket.stop, station.seat.id, payload=remote)
 
 
 def _end_process(error: BaseException) -> None:
@@ -238,7 +238,7 @@ def _leave(code: int) -> None:
 
 def _mark(control: Any, place: int, ticket: Ticket) -> None:
     control[place + ROW], control[place + SINCE] = NO_ROW, 0
-    control[place + FIRST], control[place + ORDER] = ticket.start, ticket.order + 1
+    control[place + FIRST], control[place + NUMBER] = ticket.start, ticket.number + 1
 
 
 def _marker(control: Any, place: int, timed: bool) -> Callable[[int], None]:

@@ -141,7 +141,7 @@ class ProcessCrew:
 
     def _is_awaited(self, report: Report) -> bool:
         """Whether this answers something that was asked; what follows from the answer is noted."""
-        key = report.order, report.start
+        key = report.number, report.start
         is_known = self._handed.forget(key)
         self._handed.sender.answered(key)
         if is_known:

@@ -93,7 +93,7 @@ class Recovery:
 
     def _suspect(self, held: Held, lost: dict[Key, bool]) -> None:
         """Who of several it was shows when each is loaded alone."""
-        key = held.ticket.order, held.ticket.start
+        key = held.ticket.number, held.ticket.start
         if not self._suspects.is_tried(key):
             del lost[key]
             self._suspects.add(key)
@@ -126,15 +126,15 @@ class Recovery:
     def _bad_sample(self, held: Held, number: int, error: RemoteError, lost: dict[Key, bool]) -> Report:
         """A report for the sample that ended its worker; the other rows of its ticket are asked for again."""
         ticket, row = held.ticket, held.row
-        key = ticket.order, ticket.start
+        key = ticket.number, ticket.start
         self._handed.forget(key)
         del lost[key]
         payload = FailedRows([(row, error)])
         if ticket.ask is not Ask.ROWS:
-            return Report(ticket.order, Answer.FAILED, ticket.start, ticket.stop, number, payload=payload)
+            return Report(ticket.number, Answer.FAILED, ticket.start, ticket.stop, number, payload=payload)
         for start, stop in ((ticket.start, row), (row + 1, ticket.stop)):
             if start < stop:
                 keys = ticket.keys[start - ticket.start : stop - ticket.start]
                 part = replace(ticket, start=start, stop=stop, keys=keys)
                 lost[self._handed.note(part, held.worker)] = True
-        return Report(ticket.order, Answer.FAILED, row, row + 1, number, payload=payload)
+        return Report(ticket.number, Answer.FAILED, row, row + 1, number, payload=payload)

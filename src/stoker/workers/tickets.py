@@ -13,7 +13,7 @@ from typing import Protocol
 from stoker.workers.pipes import Pipes
 from stoker.workers.wire import RECORD, write_records
 
-Key = tuple[int, int]  # a ticket's order and first row
+Key = tuple[int, int]  # a ticket's batch and first row
 NOBODY = -1
 
 

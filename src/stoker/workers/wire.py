@@ -24,9 +24,9 @@ from stoker.slots import Arena
 from stoker.workers.control import Control
 
 RECORD = 80
-# order, position, epoch, where the keys are, their bytes, slot, start, stop, rows, ask, singly
+# number, position, epoch, where the keys are, their bytes, slot, start, stop, rows, ask, singly
 _TICKET = struct.Struct("<qqqqqiiiib?22x")
-# order, bytes, layout, busy, began, where the payload is, its bytes, start, stop, retries, worker, lane, answer
+# number, bytes, layout, busy, began, where the payload is, its bytes, start, stop, retries, worker, lane, answer
 _REPORT = struct.Struct("<qqqqqqqiiiiib3x")
 _NO_KEYS = -1
 NO_REPORT = _REPORT.pack(*[-(2**63)] + [0] * 12)  # answers nothing: wakes whoever waits
@@ -37,12 +37,12 @@ class TicketCode:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._pickled: dict[int, tuple[int, int]] = {}  # slot -> (order, where its next pickled keys may lie)
+        self._pickled: dict[int, tuple[int, int]] = {}  # slot -> (batch, where its next pickled keys may lie)
 
     def encode(self, ticket: Ticket) -> bytes:
         """A record; the keys go into the arena."""
         return _TICKET.pack(
-            ticket.order,
+            ticket.number,
             ticket.position,
             ticket.epoch,
             *self._store_keys(ticket),
@@ -56,8 +56,8 @@ class TicketCode:
 
     def decode(self, record: bytes) -> Ticket:
         """The ticket, with `keys` still to be loaded: that may run the user's code, and take long."""
-        order, position, epoch, at, size, slot, start, stop, rows, ask, singly = _TICKET.unpack(record)
-        return Ticket(order, Ask(ask), slot, start, stop, rows, epoch, position, StoredKeys(at, size), singly=singly)
+        number, position, epoch, at, size, slot, start, stop, rows, ask, singly = _TICKET.unpack(record)
+        return Ticket(number, Ask(ask), slot, start, stop, rows, epoch, position, StoredKeys(at, size), singly=singly)
 
     def load_keys(self, ticket: Ticket) -> None:
         """Put the keys themselves in the place of where they are."""
@@ -84,10 +84,10 @@ class TicketCode:
 
     def _room_for(self, ticket: Ticket, size_bytes: int) -> int:
         """A place behind the whole numbers: a new one each time, because an older one may still be read."""
-        order, at = self._pickled.get(ticket.slot, (None, 0))
-        if order != ticket.order:
+        number, at = self._pickled.get(ticket.slot, (None, 0))
+        if number != ticket.number:
             at = ticket.rows * 8
-        self._pickled[ticket.slot] = ticket.order, at + size_bytes
+        self._pickled[ticket.slot] = ticket.number, at + size_bytes
         return at
 
 
@@ -115,7 +115,7 @@ class ReportWriter:
         payload = b"" if report.payload is None else pickle.dumps(report.payload, 5)
         at = self._store(payload) if payload else 0
         return _REPORT.pack(
-            report.order,
+            report.number,
             report.size_bytes,
             report.layout,
             report.busy_ns,
@@ -155,8 +155,8 @@ class ReportReader:
         """All reports in `records`."""
         reports = []
         for fields in _REPORT.iter_unpack(records):
-            order, size, layout, busy, began, at, payload, start, stop, retries, worker, lane, answer = fields
-            report = Report(order, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane, retries)
+            number, size, layout, busy, began, at, payload, start, stop, retries, worker, lane, answer = fields
+            report = Report(number, Answer(answer), start, stop, worker, size, layout, busy, None, began, lane, retries)
             if payload:
                 self._load(report, at, payload)
             reports.append(report)
