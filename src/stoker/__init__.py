@@ -53,7 +53,9 @@ _HOMES = {
     "WorkerDied": "stoker.errors",
     "WorkerTimeout": "stoker.errors",
     "SlotMemoryError": "stoker.errors",
+    "TunedError": "stoker.errors",
     "UnevenBatch": "stoker.errors",
+    "WorkersMismatch": "stoker.errors",
 }
 
 __all__ = [
@@ -71,10 +73,12 @@ __all__ = [
     "StepBatch",
     "StokerError",
     "TooManyFailures",
+    "TunedError",
     "UnevenBatch",
     "WorkerDied",
     "WorkerTimeout",
     "Workers",
+    "WorkersMismatch",
     "log_stats",
     "prefetch",
     "rng",
@@ -96,8 +100,10 @@ if TYPE_CHECKING:
     from stoker.errors import StateError as StateError
     from stoker.errors import StokerError as StokerError
     from stoker.errors import TooManyFailures as TooManyFailures
+    from stoker.errors import TunedError as TunedError
     from stoker.errors import UnevenBatch as UnevenBatch
     from stoker.errors import WorkerDied as WorkerDied
+    from stoker.errors import WorkersMismatch as WorkersMismatch
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.integrations.logging import log_stats as log_stats
     from stoker.loader import DataLoader as DataLoader

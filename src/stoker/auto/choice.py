@@ -123,7 +123,7 @@ def _pays(best: Forecast, inline: Forecast) -> bool:
 
 def _gain(measured: Probe, workers: Workers, shippable: bool) -> str:
     if measured.waiting > _MOSTLY:
-        return f"{workers.total_lanes} lanes wait at the same time"
+        return f"{workers.total_lanes} samples wait at the same time"
     if not shippable:
         return "it cannot be pickled, and lets the GIL go"
     return (

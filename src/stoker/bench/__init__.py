@@ -29,10 +29,12 @@ from __future__ import annotations
 
 from stoker.bench.groups import Group, group
 from stoker.bench.plan import Plan
+from stoker.bench.rebuild import RebuildError
 from stoker.bench.records import CaseRecord, Finding, Record, load_record, save_record
 from stoker.bench.runs import Run, TrialRecord
 from stoker.bench.settings import Setting, Sweep
 from stoker.bench.statistics import Summary, mean, median, quantile, standard_deviation, summarise
+from stoker.bench.targets import TargetError
 from stoker.bench.trial import Trial, measure
 
 __all__ = [
@@ -40,11 +42,13 @@ __all__ = [
     "Finding",
     "Group",
     "Plan",
+    "RebuildError",
     "Record",
     "Run",
     "Setting",
     "Summary",
     "Sweep",
+    "TargetError",
     "Trial",
     "TrialRecord",
     "group",

@@ -101,7 +101,7 @@ def _gil(facts: Facts) -> str:
     sample, given = facts.inside.sample, facts.given
     return (
         f"a sample computes for {duration(sample.computing_s)}, of which {sample.gil_held:.0%} hold the GIL, so the "
-        f"{given.lanes} lanes of a process take turns"
+        f"{given.lanes} threads of a process take turns"
     )
 
 
@@ -283,7 +283,7 @@ def _workers(given: GivenLoader) -> str:
     if given.processes == 0:
         return f"{given.lanes} threads" if given.lanes > 1 else "the training process"
     workers = "1 worker" if given.processes == 1 else f"{given.processes} workers"
-    return f"{workers} × {given.lanes} lanes" if given.lanes > 1 else workers
+    return f"{workers} × {given.lanes} threads" if given.lanes > 1 else workers
 
 
 def _at_a_time(given: GivenLoader) -> str:
