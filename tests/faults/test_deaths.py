@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import chain, islice
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from tests.faults.killing import kill
 from tests.faults.poison import Tortured
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -54,14 +54,6 @@ def loader_of(dataset: Any, workers: Workers, **options: Any) -> DataLoader[Any]
 
 def inline(dataset: Any, **options: Any) -> list[Any]:
     return [batch.tolist() for batch in loader_of(dataset, Workers(), **options)]
-
-
-def kill(workers: list[Any]) -> None:
-    """Kill them, and be sure that they are gone. (The loader must still find out for itself.)"""
-    for worker in workers:
-        os.kill(worker.pid, signal.SIGKILL)
-    for worker in workers:
-        connection.wait([worker.end])
 
 
 def killing(loader: DataLoader[Any], at: dict[int, list[int]]) -> Iterator[Any]:

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from tests.faults.killing import kill
 from tests.faults.mended_datasets import METHODS, Rows, SlowKeys, StopsNowAndThen, StopsOnce, TensorKeys, UnreadableKey
-from tests.faults.test_deaths import kill
 
 import stoker
 from stoker import Workers

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.killing import kill
 from tests.faults.mended_datasets import METHODS, LongError, Refuses, Rows, Texts, fails
-from tests.faults.test_deaths import kill
 from tests.programs import Nursery
 
 import stoker

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.faults.test_deaths import kill
+from tests.faults.killing import kill
 from tests.plain import Made, number, number_but_not_nine
 
 import stoker

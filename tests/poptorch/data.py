@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+import stoker.poptorch as poptorch
+
 
 class Numbers(Dataset[torch.Tensor]):
     """Sample i is i, in some shape."""
@@ -72,3 +74,12 @@ class Stream(IterableDataset[torch.Tensor]):
 def numbers_of(loader: Any) -> list[int]:
     """All that a pass over a loader of `Numbers` gives, in order."""
     return [int(number) for batch in loader for number in batch.flatten()]
+
+
+def loaders(hosts: int, length: int = 60, **arguments: Any) -> list[poptorch.DataLoader]:
+    made = []
+    for host in range(hosts):
+        options = poptorch.Options().deviceIterations(2).randomSeed(42)
+        options.Distributed.configureProcessId(host, hosts)
+        made.append(poptorch.DataLoader(options, Numbers(length), batch_size=2, **arguments))
+    return made

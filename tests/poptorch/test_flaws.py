@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.poptorch.data import Numbers, numbers_of
-from tests.poptorch.test_hosts import loaders
+from tests.poptorch.data import Numbers, loaders, numbers_of
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import stoker.poptorch as poptorch

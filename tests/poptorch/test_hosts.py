@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.poptorch.data import Numbers, numbers_of
+from tests.poptorch.data import loaders, numbers_of
 
 import stoker.poptorch as poptorch
 from stoker.poptorch.hosts import HostBlock
-
-
-def loaders(hosts: int, length: int = 60, **arguments: Any) -> list[poptorch.DataLoader]:
-    made = []
-    for host in range(hosts):
-        options = poptorch.Options().deviceIterations(2).randomSeed(42)
-        options.Distributed.configureProcessId(host, hosts)
-        made.append(poptorch.DataLoader(options, Numbers(length), batch_size=2, **arguments))
-    return made
 
 
 def blocks(length: int, hosts: int, per_step: int, drop_last: bool, seed: int | None) -> list[HostBlock]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.datasets import Made, picture
-from tests.slots.test_kept_batches import CREWS, each_crew, firsts, pictures
+from tests.slots.pictures import CREWS, each_crew, firsts, pictures
 
 import stoker
 from stoker import Workers

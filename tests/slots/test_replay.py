@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.slots.test_kept_batches import pictures
+from tests.slots.pictures import pictures
 
 import stoker
 from stoker import Workers
@@ -43,7 +43,7 @@ def test_a_batch_kept_in_another_loaders_worker_is_not_overwritten(share: Any) -
 
 def test_a_batch_kept_in_a_worker_that_was_started_anew_is_not_overwritten() -> None:
     """The same loader's own worker, replaced while its dataset holds a batch of that loader."""
-    from tests.faults.test_deaths import kill
+    from tests.faults.killing import kill
 
     replay = KeptPictures()
     loader = stoker.DataLoader(replay, 4, workers=Workers(1, 1, "fork", on_death="restart"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.datasets import Made, number
-from tests.watch.test_stats_times import Hand, Timed
+from tests.watch.watched import Hand, Timed
 from torch.utils.data import Dataset
 
 import stoker.watch.chores

@@ -16,19 +16,12 @@ import numpy as np
 import pytest
 import torch
 from tests.datasets import Awaited, Made, Numbers, number, picture, ragged_every_fifth, record
+from tests.watch.watched import who
 from torch.utils.data import Dataset, TensorDataset
 
 from stoker import DataLoader, Workers
 from stoker.bench.trial import count_bytes
 from stoker.watch.stats import Stats
-
-WHO: dict[str, Workers] = {
-    "inline": Workers(),
-    "threads": Workers(0, 2),
-    "processes": Workers(2, start_method="fork"),
-    "lanes": Workers(1, 2, start_method="fork"),
-}
-who = pytest.mark.parametrize("workers", WHO.values(), ids=WHO)
 
 
 def as_list(samples: list[Any]) -> list[Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.watch.test_stats import who
-from torch.utils.data import Dataset, get_worker_info
+from tests.watch.watched import DiesOnce, who
+from torch.utils.data import Dataset
 
 from stoker import DataLoader, OnError, WorkerDied, Workers
 
@@ -67,23 +65,6 @@ def test_retries_count_where_the_run_stops_in_the_end(workers: Workers, tmp_path
     with pytest.raises(OSError, match="3"):
         list(loader)
     assert loader.stats().retries == 1 + 2 + 3
-
-
-class DiesOnce(Dataset[Any]):
-    """The worker that loads sample 5 for the first time in an epoch dies."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
-        died = self.folder / "died"
-        if index == 5 and get_worker_info() is not None and not died.exists():
-            died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
 
 
 @pytest.mark.faults

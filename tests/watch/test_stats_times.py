@@ -7,43 +7,12 @@ from collections import deque
 from typing import Any
 
 import pytest
-from torch.utils.data import Dataset
+from tests.watch.watched import MS, Hand, Timed
 
 from stoker import DataLoader
 from stoker.contracts import Answer, Report
 from stoker.watch.tally import PassTally, Tally
 from stoker.watch.watch import Watch
-
-MS = 1_000_000
-
-
-class Hand:
-    """A clock that is turned by hand."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000 * MS
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-    def turn(self, milliseconds: int) -> None:
-        self.now_ns += milliseconds * MS
-
-
-class Timed(Dataset[Any]):
-    """Each sample takes `milliseconds` of a clock in hand; some raise."""
-
-    def __init__(self, clock: Hand, milliseconds: int = 10, bad: tuple[int, ...] = ()) -> None:
-        self.clock, self.milliseconds, self.bad = clock, milliseconds, bad
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        self.clock.turn(self.milliseconds * (index + 1))
-        if index in self.bad:
-            raise ValueError(index)
-        return index
 
 
 def timed(**options: Any) -> tuple[DataLoader[Any], Hand]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.datasets import Awaited, Made, Numbers, number, picture
-from tests.watch.test_stats_faults import DiesOnce
+from tests.watch.watched import DiesOnce
 
 import stoker.watch.trace
 from stoker import DataLoader, Workers
