@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.auto import probe as module
 from stoker.auto.choice import choose
 from stoker.auto.probe import probe
-from stoker.auto import probe as module
 
 
 class Noted:
