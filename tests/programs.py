@@ -79,7 +79,7 @@ class Nursery:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             program = self.start(script, *arguments, stdout=out.fileno(), stderr=err.fileno(), **options)  # type: ignore[arg-type]
             try:
-                program.wait(timeout_s)
+                program.wait_for_exit(timeout_s)
             finally:
                 program.end()
             texts = [stream.read() for stream in (out, err) if stream.seek(0) == 0]
@@ -88,7 +88,10 @@ class Nursery:
 
 @dataclass
 class Forked:
-    """A program of the nursery's, as `subprocess.Popen` shows one."""
+    """A program of the nursery's, as `subprocess.Popen` shows one.
+
+    Its number is its own, and that of its session, until it is reaped: whatever is to be ended is ended before.
+    """
 
     nursery: Nursery
     pid: int
@@ -97,23 +100,28 @@ class Forked:
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
+    def wait_for_exit(self, timeout_s: float) -> None:
+        end = os.pidfd_open(self.pid)
+        try:
+            gone, _, _ = select.select([end], [], [], timeout_s)
+        finally:
+            os.close(end)
+        if not gone:
+            raise TimeoutError(f"the program has not ended within {timeout_s} s")
+
     def wait(self, timeout_s: float) -> int:
         if self.returncode is None:
-            end = os.pidfd_open(self.pid)
-            try:
-                gone, _, _ = select.select([end], [], [], timeout_s)
-            finally:
-                os.close(end)
-            if not gone:
-                raise TimeoutError(f"the program has not ended within {timeout_s} s")
+            self.wait_for_exit(timeout_s)
             self.returncode = self.nursery.reap(self.pid)
         return self.returncode
 
-    def end(self) -> None:
-        """End it and all that it has started, if anything is left of that."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.wait(GONE_WITHIN_S)
+    def end(self) -> int:
+        """End it and all that it has started, if anything is left of that, and reap it."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # it is too young to have a group of its own
+                os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
+        return self.wait(GONE_WITHIN_S)
 
 
 @dataclass
@@ -138,12 +146,12 @@ class Program:
 
     def end(self) -> Ended:
         """Wait for its end, and for that of everything it started."""
-        code = self.process.wait(40)
+        self.process.wait_for_exit(40)
         _, left = psutil.wait_procs(_session(self.process.pid), GONE_WITHIN_S)
         out = "" if left else self.stdout.read()
         for process in left:
             process.kill()
-        return Ended(code, out, self.errors.read_text(), left)
+        return Ended(self.process.wait(0), out, self.errors.read_text(), left)
 
 
 def _path() -> str:
@@ -193,7 +201,8 @@ def programs_of(nursery: Nursery, script: Path, folder: Path) -> Iterator[Callab
 
     yield begin
     for program in programs:
-        for process in _session(program.process.pid):
-            process.kill()
+        if program.process.returncode is None:  # the test has failed, and more than one group may be left
+            for process in _session(program.process.pid):
+                process.kill()
         program.process.end()
         program.stdout.close()
