@@ -119,7 +119,7 @@ def test_arguments_that_agree_are_fine(file: Path) -> None:
         ("format = 1\n[loader]\nproceses = 1", "'proceses', which is not among batch_size, processes"),
         ("format = 1\n[loader]\nprocesses = -1", "processes should be a whole number from 0, but is -1"),
         ("format = 1\n[loader]\nprocesses = true", "processes should be a whole number"),
-        ("format = 1\n[loader]\nprocesses = 1\nlanes = 0", "lanes should be a whole number from 1"),
+        ("format = 1\n[loader]\nprocesses = 1\nthreads = -1", "threads should be a whole number from 0"),
         ('format = 1\n[loader]\nprocesses = 1\nstart_method = "thread"', "start_method should be one of"),
         ('format = 1\n[loader]\nprocesses = 1\nshare = "half"', "share should be one of"),
         ("format = 1\n[loader]\nprocesses = 1\n[machine]\ncores = 1.5", "cores should be a whole number"),

@@ -132,7 +132,7 @@ def _go_on(pid: int) -> None:
 
 
 @methods
-@pytest.mark.parametrize("share", [None, "rows"])
+@pytest.mark.parametrize("share", ["auto", "rows"])
 def test_a_key_that_cannot_be_unpickled_is_an_error_and_not_a_death(method: Any, share: Any) -> None:
     sampler: Any = [[0, 1], [UnreadableKey(), 3], [4, 5]]
     workers = Workers(2, 1, method, share=share)

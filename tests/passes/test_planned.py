@@ -34,7 +34,7 @@ def real(loader: Any) -> list[list[int]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(plan=factorisations(24), other=factorisations(24), shuffle=st.booleans(), last=st.sampled_from(["drop", "pad"]))
+@given(plan=factorisations(24), other=factorisations(24), shuffle=st.booleans(), tail=st.sampled_from(["drop", "pad"]))
 def test_any_factors_of_the_same_product_give_the_same_samples_in_the_same_order(
     plan: BatchPlan, other: BatchPlan, shuffle: bool, tail: Any
 ) -> None:
@@ -118,7 +118,7 @@ def test_hosts_are_disjoint_and_complete_over_two_epochs(hosts: int, length: int
 
 
 @settings(max_examples=60, deadline=None)
-@given(hosts=st.sampled_from([1, 2, 3, 4]), length=st.integers(1, 100), last=st.sampled_from(["keep", "pad"]))
+@given(hosts=st.sampled_from([1, 2, 3, 4]), length=st.integers(1, 100), tail=st.sampled_from(["keep", "pad"]))
 def test_real_rows_of_all_hosts_are_the_epoch_in_its_order(hosts: int, length: int, tail: Any) -> None:
     parts = [real(host(number, hosts, length, last=tail)) for number in range(hosts)]
     together = [index for step in zip(*parts, strict=True) for part in step for index in part]

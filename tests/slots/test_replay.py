@@ -27,7 +27,7 @@ class Replay(torch.utils.data.Dataset[Any]):
         return self.buffer[0].clone() if self.buffer else torch.zeros(1)
 
 
-@pytest.mark.parametrize("share", [None, "rows", "batches"])
+@pytest.mark.parametrize("share", ["auto", "rows", "batches"])
 def test_a_batch_kept_in_another_loaders_worker_is_not_overwritten(share: Any) -> None:
     replay = Replay()
     iterator: Any = iter(pictures(400, Workers(2, 1, "fork")))

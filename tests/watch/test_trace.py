@@ -101,7 +101,7 @@ def test_things_on_one_track_happen_one_after_the_other(workers: Workers, tmp_pa
     assert spans <= set(track_names(events))
 
 
-@pytest.mark.parametrize("share", [None, "rows", "batches"])
+@pytest.mark.parametrize("share", ["auto", "rows", "batches"])
 @pytest.mark.parametrize("processes", [0, 2])
 def test_every_row_was_loaded_on_some_lane(processes: int, share: Any, tmp_path: Path) -> None:
     workers = Workers(processes, 2, share=share)
