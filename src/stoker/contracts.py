@@ -131,6 +131,14 @@ class OnError:
         if isinstance(self.budget, int) and self.budget < 0:
             raise ValueError(f"budget should be at least 0, but got {self.budget}")
 
+    @property
+    def is_default(self) -> bool:
+        """Whether a sample's error is raised as it comes, as by torch's loader."""
+        return self == _DEFAULT
+
+
+_DEFAULT = OnError()
+
 
 class Gap(enum.Enum):
     """Stands for the key of a row that is to be left out: the rows after it keep their positions."""

@@ -127,7 +127,7 @@ def check_faults(policy: OnError, workers: Workers, dataset: Any) -> None:
             "sample_timeout_s needs worker processes, or samples that are awaited: a thread of the training process "
             f"can't be stopped. Use workers=stoker.Workers(processes=1, threads={workers.lanes}, …)."
         )
-    if policy != OnError() and isinstance(dataset, IterableDataset):
+    if not policy.is_default and isinstance(dataset, IterableDataset):
         raise ValueError(
             "on_error works sample by sample, and an iterator that has raised cannot go on: catch errors inside the "
             "IterableDataset, or use a map-style dataset."

@@ -36,7 +36,7 @@ class Careful:
             try:
                 return fetch.many(run.keys)
             except Exception:
-                if self.policy == OnError():
+                if self.policy.is_default:
                     raise
         return self._one_by_one(fetch, run, randomness, first_row)
 
@@ -52,7 +52,7 @@ class Careful:
             try:
                 samples.append(one(key))
             except Exception as error:
-                if self.policy == OnError():
+                if self.policy.is_default:
                     raise
                 samples.append(self._again(one, key, row, error))
         mark(NO_ROW)  # what follows is nobody's fault
@@ -84,7 +84,7 @@ class Careful:
                 return await one(key)
             except (Exception, asyncio.CancelledError) as raised:
                 error = raised
-        if error is not None and self.policy == OnError():
+        if error is not None and self.policy.is_default:
             raise error
         return self._failed(error or TimeoutError())
 

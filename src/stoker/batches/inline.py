@@ -42,6 +42,7 @@ class InlineBatches:
     ) -> None:
         self._fetch, self._style, self._pool, self._randomness = fetch, style, pool, randomness
         self._on_error = on_error or OnError()
+        self._raises_at_once = self._on_error.is_default
         self._writer = RowWriter(fetch, in_process=True)
         self.samples = 0  # in the latest batch
         self.size_bytes = 0  # of it
@@ -63,9 +64,9 @@ class InlineBatches:
             except Misfit:
                 pass
             except Exception:
-                if self._on_error == OnError():
+                if self._raises_at_once:
                     raise
-        if self._on_error == OnError():
+        if self._raises_at_once:
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:
             samples = self._carefully(plain_keys(keys), position, note, replace)

@@ -164,7 +164,7 @@ class MapJob:
             try:
                 return self._read_into(ticket, slot)
             except Exception:
-                if self.on_error == OnError():
+                if self.on_error.is_default:
                     raise
         return self._finish(ticket, slot, self._load(ticket))
 
@@ -240,7 +240,7 @@ class MapJob:
 
     def _load(self, ticket: Ticket) -> list[Any]:
         run = run_of(ticket.keys, ticket.position + ticket.start, self._box.note)
-        if self._mark is None and self.on_error == OnError():
+        if self._mark is None and self.on_error.is_default:
             return load_run(self.fetch, run, self.randomness)
         singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
         careful = Careful(self.on_error, self._where, self._mark, singly, here=self.in_process)
