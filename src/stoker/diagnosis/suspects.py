@@ -200,7 +200,7 @@ def _rows(given: GivenLoader) -> Iterator[Change]:
     if given.dataset in ("map", "awaited") and not given.own_collate and not given.shares_rows:
         processes = max(1, _fitting(given))
         lanes = -(-max(1, given.processes) * given.lanes // processes)  # as many hands as there were
-        yield _stoker(given, Workers(processes=processes, threads=lanes, share="rows"))
+        yield _stoker(given, Workers.with_lanes(processes, lanes, share="rows"))
 
 
 def _fitting(given: GivenLoader) -> int:
@@ -223,7 +223,7 @@ def _enough(facts: Facts) -> int:
 def _with(given: GivenLoader, processes: int) -> Change:
     """Another number of processes, and the same lanes."""
     if given.lanes > 1:
-        return Change({"workers": Workers(processes=processes, threads=given.lanes)})
+        return Change({"workers": Workers.with_lanes(processes, given.lanes)})
     return Change({"num_workers": processes})
 
 
