@@ -51,7 +51,7 @@ def test_workers_that_are_not_forked_are_replaced_as_well(start: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("share", "lanes"), [(None, 1), (None, 3), ("rows", 1), ("rows", 3), ("batches", 2)])
+@pytest.mark.parametrize(("share", "lanes"), [("auto", 1), ("auto", 3), ("rows", 1), ("rows", 3), ("batches", 2)])
 def test_poison_in_one_sample_of_25_changes_nothing_else(seed: int, share: str | None, lanes: int) -> None:
     assert torture(Setup(1_200, 1, 25, seed, 3, lanes, share=share, batch_size=5 + 3 * seed)).wrong == []
 
@@ -122,7 +122,7 @@ def test_a_dataset_without_poison_loads_as_it_is() -> None:
     assert [int(Tortured(3)[index][0]) for index in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("way", [("rows", 1), ("rows", 3), (None, 1), ("batches", 1)], ids=str)
+@pytest.mark.parametrize("way", [("rows", 1), ("rows", 3), ("auto", 1), ("batches", 1)], ids=str)
 def test_workers_that_are_stopped_late_and_killed_spoil_no_row(way: tuple[Any, int]) -> None:
     outcome = torment(Stalls(deaths=8, stalls=8, share=way[0], lanes=way[1], rows_per_run=None, busy=1))
     assert outcome.wrong == []
