@@ -232,8 +232,9 @@ class BatchPass(TorchIterator):
         return batch
 
     def _move_on(self) -> None:
-        while self._behind:
-            self._behind.pop(0)()
+        behind = self._behind
+        while behind:
+            behind.pop(0)()
 
     def _broke_off(self, error: BaseException) -> None:
         """There was no batch: an error, or the end."""

@@ -16,6 +16,8 @@ from stoker.sampling.streams import Vacancy
 class InlinePass(BatchPass):
     """A pass whose batches are made where they are asked for."""
 
+    _lost: list[int]  # rows of the batch at hand that are left out
+
     def _start(self) -> None:
         self._maker: InlineBatches = self._assembly.inline(self._pool)
         self._cursor.keys = self._keys
@@ -39,8 +41,7 @@ class InlinePass(BatchPass):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
-            self._drawn, self._lost = draw.keys, list[int]()
-            number = self._cursor.place.batches + len(self._behind)
+            self._drawn, self._lost = draw.keys, []
             self._behind.append(functools.partial(self._cursor.moved_on, draw.end, draw.state))
             try:
                 batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
@@ -55,6 +56,7 @@ class InlinePass(BatchPass):
                     self._maker.retries = 0
             if batch is not DROPPED:
                 if self._steps is not None:
+                    number = self._cursor.place.batches + len(self._behind) - 1
                     self._steps.told(number, len(draw.keys), None, self._lost)
                 self._failures.seen += len(draw.keys)
                 return batch
