@@ -25,6 +25,7 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
     """torch's `DistributedSampler`, which knows how many indices it has given and can go on after them."""
 
     _YIELDED = "yielded"
+    _EPOCH = "epoch"
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
             yield index
 
     def state_dict(self) -> dict[str, Any]:
-        return {self._YIELDED: self.yielded}
+        return {self._YIELDED: self.yielded, self._EPOCH: self.epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self._YIELDED not in state_dict:
@@ -54,3 +55,4 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
         if state_dict[self._YIELDED] < 0:
             raise ValueError(f"a sampler cannot have given {state_dict[self._YIELDED]} indices: its state is damaged")
         self.next_yielded = state_dict[self._YIELDED]
+        self.set_epoch(state_dict.get(self._EPOCH, self.epoch))
