@@ -14,6 +14,7 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
 `integrations`, `lightning`, `poptorch`  other people's conventions
 `testing`       checks for users' own datasets and loaders
 `bench`, `tuning`, `diagnosis`, `report`, `cli`  measuring, finding the best, finding out why, showing, a person's door
+`options`       who loads, and what to do with bad samples
 `contracts`, `errors`, `extras`, `interrupts`, `nested`, `whole_numbers`  what all rooms share
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
@@ -34,8 +35,8 @@ _HOMES = {
     "DataLoader": "stoker.loader",
     "BatchPlan": "stoker.plan",
     "StepBatch": "stoker.plan",
-    "Workers": "stoker.contracts",
-    "OnError": "stoker.contracts",
+    "Workers": "stoker.options",
+    "OnError": "stoker.options",
     "TooManyFailures": "stoker.errors",
     "SharedList": "stoker.sources",
     "Stateful": "stoker.contracts",
@@ -89,9 +90,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from stoker.contracts import OnError as OnError
     from stoker.contracts import Stateful as Stateful
-    from stoker.contracts import Workers as Workers
     from stoker.device import to_device as to_device
     from stoker.errors import MissingExtra as MissingExtra
     from stoker.errors import PassInterrupted as PassInterrupted
@@ -107,6 +106,8 @@ if TYPE_CHECKING:
     from stoker.errors import WorkerTimeout as WorkerTimeout
     from stoker.integrations.logging import log_stats as log_stats
     from stoker.loader import DataLoader as DataLoader
+    from stoker.options import OnError as OnError
+    from stoker.options import Workers as Workers
     from stoker.order import shuffle_quality as shuffle_quality
     from stoker.order.current import rng as rng
     from stoker.plan import BatchPlan as BatchPlan

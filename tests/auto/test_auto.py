@@ -20,7 +20,7 @@ from stoker.auto.choice import choose, from_probe
 from stoker.auto.forecast import INLINE, crews, forecast, process_counts, ranked
 from stoker.auto.probe import Probe
 from stoker.auto.tuned import Tuned
-from stoker.contracts import Workers
+from stoker.options import Workers
 
 steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 COMPUTING = Probe(samples=32, seconds=0.001, waiting=0.0, gil_held=1.0, sample_bytes=1000, length=10_000)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import stoker
 from stoker.auto.probe import cores
 from stoker.auto.tuned import Tuned, read_tuned
-from stoker.contracts import SHARES, START_METHODS, Workers
 from stoker.errors import TunedError
+from stoker.options import SHARES, START_METHODS, Workers
 
 steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 if sys.version_info >= (3, 11):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given as assume
 from hypothesis import strategies as st
 
-from stoker.contracts import Workers
 from stoker.diagnosis import Cause, Change, Diagnosis, TriedChange, diagnosis_from_json
 from stoker.diagnosis.facts import Facts, GivenLoader, Inside, Pace, Sample
 from stoker.diagnosis.judge import is_held_up, judge, keeps_up
 from stoker.diagnosis.parts import computers, parts_of
 from stoker.diagnosis.suspects import applied, suspects
 from stoker.diagnosis.words import ADVICE, numbers, verdict
+from stoker.options import Workers
 
 SAMPLE = Sample(16, 0.001, 0.0, 0.0, 0.001, 0.001, 1000, 0.0)
 MAP = GivenLoader("torch", "map", cores=4, batches=1000, batch_size=16)

@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import torch
 from torch.utils.data import IterableDataset, Sampler
 
-from stoker.contracts import OnError, Workers
+from stoker.options import OnError, Workers
 from stoker.order import Order
 from stoker.plan import BatchPlan
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from stoker.arguments.asked import LASTS, Asked
-from stoker.contracts import OnError, Workers
+from stoker.options import OnError, Workers
 from stoker.order import Order
 from stoker.order.mix import part_length
 from stoker.sources.fetch import is_async

@@ -26,7 +26,7 @@ from stoker.arguments.checks import (
 )
 from stoker.arguments.planned import Planned, read_plan
 from stoker.auto.tuned import decided_by
-from stoker.contracts import Workers
+from stoker.options import Workers
 from stoker.order import LastStep, Order
 from stoker.sampling.ordered import OrderPlan, choose_order, choose_shard
 

@@ -25,7 +25,7 @@ from torch.utils.data import IterableDataset
 
 from stoker.auto.forecast import INLINE, Forecast, crews, forecast, ranked
 from stoker.auto.probe import Probe, cores, probe, shipping_bytes
-from stoker.contracts import Workers
+from stoker.options import Workers
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.watch.stats import duration
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from stoker.auto.probe import Probe
-from stoker.contracts import Workers
+from stoker.options import Workers
 
 INLINE = Workers()
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.auto.probe import cores
-from stoker.contracts import SHARES, START_METHODS, Workers
 from stoker.errors import TunedError
+from stoker.options import SHARES, START_METHODS, Workers
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.contracts import NO_ROW, Failed, Fetch, Gap, OnError, Randomness, SampleRun
+from stoker.contracts import NO_ROW, Failed, Fetch, Gap, Randomness, SampleRun
 from stoker.errors import RemoteError
+from stoker.options import OnError
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Careful:
                 return fetch.many(run.keys)
             except Exception:
                 if self.policy.is_default:
-                    raise
+                    raise  # else the samples are loaded one by one, which shows whose error it is
         return self._one_by_one(fetch, run, randomness, first_row)
 
     def _one_by_one(self, fetch: Fetch, run: SampleRun, randomness: Randomness | None, first_row: int) -> list[Any]:

@@ -18,8 +18,9 @@ from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Misfit, rebuild
 from stoker.batches.row_writer import RowWriter, Written
 from stoker.batches.rows import read_columns
-from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, OnError, Randomness, SampleRun
+from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, Randomness, SampleRun
 from stoker.nested import size_of
+from stoker.options import OnError
 from stoker.slots import SlotPool
 
 Replace = Callable[[list[Any], int, int, int, Any], Any]
@@ -65,7 +66,7 @@ class InlineBatches:
                 pass
             except Exception:
                 if self._raises_at_once:
-                    raise
+                    raise  # else the samples are loaded one by one, which shows whose error it is
         if self._raises_at_once:
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:

@@ -36,13 +36,13 @@ from stoker.contracts import (
     Fetch,
     Gap,
     MapSlot,
-    OnError,
     Randomness,
     Report,
     SampleRun,
     Ticket,
 )
 from stoker.errors import RemoteError
+from stoker.options import OnError
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class MapJob:
                 return self._read_into(ticket, slot)
             except Exception:
                 if self.on_error.is_default:
-                    raise
+                    raise  # else the samples are loaded one by one, which shows whose error it is
         return self._finish(ticket, slot, self._load(ticket))
 
     def _batch(self, ticket: Ticket, slot: MapSlot) -> Report:
@@ -205,16 +205,21 @@ class MapJob:
         return self._pack(ticket, slot, self._collate(ticket, samples))
 
     def _partly(self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]) -> Report:
-        """Some samples could not be loaded: write the others if rows are asked for, and say which are missing."""
-        if ticket.ask is not Ask.ROWS:
-            good = [sample for sample in samples if type(sample) is not Failed]
-            new = [(row, error) for row, error in failed if error is not None]
-            if (new and self.on_error.action != "drop") or not good or self.style.single:
-                return self._report(ticket, Answer.FAILED, payload=Payload(failed=new))
-            failed = new
-            report = self._finish(dataclasses.replace(ticket, stop=len(good), rows=len(good)), slot, good)
-            report.payload = dataclasses.replace(report.payload or Payload(), failed=failed or None)
-            return report
+        """Some samples could not be loaded, or are gaps: make what can be made of the others, and say which failed."""
+        if ticket.ask is Ask.ROWS:
+            return self._rows_of_the_others(ticket, slot, samples, failed)
+        new = [(row, error) for row, error in failed if error is not None]  # gaps are known already
+        others = [sample for sample in samples if type(sample) is not Failed]
+        if (new and self.on_error.action != "drop") or not others or self.style.single:
+            return self._report(ticket, Answer.FAILED, payload=Payload(failed=new))
+        report = self._finish(dataclasses.replace(ticket, stop=len(others), rows=len(others)), slot, others)
+        report.payload = dataclasses.replace(report.payload or Payload(), failed=new or None)
+        return report
+
+    def _rows_of_the_others(
+        self, ticket: Ticket, slot: MapSlot, samples: list[Any], failed: list[tuple[int, Any]]
+    ) -> Report:
+        """Each into its own row: those of the failed ones stay free for others to be written there."""
         report = self._report(ticket, Answer.DONE)
         loose: list[tuple[int, Any]] = []
         for row, sample in enumerate(samples, ticket.start):

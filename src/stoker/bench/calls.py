@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker.bench.rebuild import changed_arguments, kind_of
 from stoker.bench.settings import STOKER
-from stoker.contracts import OnError, Workers
+from stoker.options import OnError, Workers
 from stoker.plan import BatchPlan
 
 _FIRST = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "workers")

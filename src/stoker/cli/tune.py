@@ -86,7 +86,7 @@ def _aim(
     tries: tuple[str, str, str, str],
     shuffle: bool,
 ) -> Aim:
-    from stoker.contracts import START_METHODS
+    from stoker.options import START_METHODS
     from stoker.tuning import Aim
 
     processes, threads, prefetch, start_methods = tries

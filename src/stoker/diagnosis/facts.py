@@ -24,7 +24,7 @@ from typing import Any
 from stoker.bench.calls import workers_call
 from stoker.bench.settings import STOKER
 from stoker.bench.statistics import median
-from stoker.contracts import Workers
+from stoker.options import Workers
 from stoker.passes.window import window_for
 
 STRAGGLING = 0.2

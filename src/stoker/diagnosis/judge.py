@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stoker.contracts import Workers
 from stoker.diagnosis.facts import WORTH_IT, Cause, Facts, GivenLoader, Sample, TriedChange
 from stoker.diagnosis.parts import Parts, parts_of
+from stoker.options import Workers
 
 _FREE = 1.1  # an epoch that takes so much longer than its model is not called held up: a guess
 _MOSTLY = 0.5

@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Any
 
 from stoker.bench.settings import GIVEN, STOKER, TORCH
-from stoker.contracts import Workers
 from stoker.diagnosis.facts import Cause, Change, Facts, GivenLoader
 from stoker.diagnosis.judge import judge, without_crowd
 from stoker.diagnosis.parts import parts_of
+from stoker.options import Workers
 
 _MOST = 4
 _MANY_WORKERS = 8

@@ -17,16 +17,16 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from stoker.arguments.asked import Asked, GivesWay, Last
-from stoker.arguments.planned import Planned
-from stoker.arguments.settle import settle
+from stoker.arguments.settle import Settled, settle
 from stoker.batches import has_state
-from stoker.contracts import Failure, OnError, Workers
+from stoker.contracts import Failure
 from stoker.device import Lookahead
 from stoker.device.device_loader import DeviceLoader
 from stoker.device.lookahead import DevicePass
 from stoker.errors import StateError
 from stoker.loader.dynamo import hide
 from stoker.loader.patches import refuse_patched_iterators
+from stoker.options import OnError, Workers
 from stoker.order import Order
 from stoker.passes.assemble import Assembly
 from stoker.passes.batch_pass import BatchPass
@@ -115,33 +115,34 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if settled.planned is not None:
             settled.planned.settle(self.sampler, self.batch_sampler, settled.is_theirs)
         asked.show_on(self, settled.workers)
-        self._set_up(asked, settled.decided, settled.workers, settled.planned)
+        self._set_up(asked, settled)
 
     # Of a subclass that never calls our constructor and iterates by itself, as torchdata's StatefulDataLoader does when
     # our class was put in the place of torch's.
-    _planned: Planned | None = None
     _lookahead: Lookahead | None = None
     _is_set_up = False
 
-    def _set_up(self, asked: Asked, decided: Asked, chosen: Workers, planned: Planned | None) -> None:
+    def _set_up(self, asked: Asked, settled: Settled) -> None:
         """What is ours, beside what torch's constructor has set."""
-        self._asked, self._decided, self._chosen, self._planned = asked, decided, chosen, planned
+        self._asked, self._settled = asked, settled
         self._lookahead = None if asked.device is None else Lookahead(asked.device)
         data = Data(self.dataset, self.sampler, self.batch_sampler, self._index_sampler, self.batch_size)
-        self._course = Course(data, asked.policy, chosen.lanes)
+        self._course = Course(data, asked.policy, settled.workers.lanes)
         listen(self.sampler, self.batch_sampler, self._course.epochs)
         self._is_set_up = True
 
     def __len__(self) -> int:
         """Batches of an epoch; with a plan, its steps."""
         batches = super().__len__()
-        if self._is_set_up:
-            self._course.length_told = self._IterableDataset_len_called  # which torch has just noted
-        if self._planned is None:
+        if not self._is_set_up:
             return batches
-        if self._planned.is_iterable:
-            return self._planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, self._planned.tail)
-        return self._planned.steps_of(batches)
+        self._course.length_told = self._IterableDataset_len_called  # which torch has just noted
+        planned = self._settled.planned
+        if planned is None:
+            return batches
+        if planned.is_iterable:
+            return planned.plan.steps_per_epoch(self._IterableDataset_len_called or 0, planned.tail)
+        return planned.steps_of(batches)
 
     def __iter__(self) -> Any:
         if self._lookahead is None:
@@ -159,7 +160,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _state_of_loading(self) -> dict[str, Any]:
         """The same, where nobody reads ahead of the training loop."""
-        if self._chosen.are_threads and has_state(self.dataset):
+        if self._settled.workers.are_threads and has_state(self.dataset):
             raise StateError(
                 "the dataset keeps a state of its own, and several threads move it at once: it has no place to save. "
                 "Use worker processes, or a single thread."
@@ -241,11 +242,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _get_iterator(self) -> Any:
         refuse_patched_iterators(self)
         if not self._is_set_up:
-            asked = Asked(self.dataset)
-            self._set_up(asked, asked, Workers(processes=int(self.num_workers)), None)
+            asked = Asked(self.dataset, num_workers=int(self.num_workers))
+            self._set_up(asked, settle(asked))
         if self.num_workers > 0:
             self.check_worker_number_rationality()
-        elif self.timeout and not self._chosen.are_threads:
+        elif self.timeout and not self._settled.workers.are_threads:
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
         assembly = Assembly(setup_of(self))
         return (InlinePass if assembly.is_inline else CrewedPass)(assembly, self._course)
@@ -253,14 +254,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
 def setup_of(loader: DataLoader[Any]) -> Setup:
     """What a pass over this loader is made from now: most of torch's attributes may be changed until then."""
-    workers, asked = loader._chosen, loader._asked
+    workers, asked = loader._settled.workers, loader._asked
     if loader.num_workers != workers.processes:
         workers = replace(workers, processes=int(loader.num_workers))
     return Setup(
         loader._course.data,
         workers,
         asked.policy,
-        loader._planned,
+        loader._settled.planned,
         loader.collate_fn,
         loader.worker_init_fn,
         loader.multiprocessing_context,
@@ -286,7 +287,7 @@ def asked_of(loader: DataLoader[Any]) -> Asked:
 def again(loader: DataLoader[Any], **changes: Any) -> Asked:
     """The call of a loader like this one, with nothing left to a file or to "auto", and these arguments changed."""
     workers = setup_of(loader).workers
-    return replace(loader._decided, **{"workers": workers, **changes})
+    return replace(loader._settled.decided, **{"workers": workers, **changes})
 
 
 hide(DataLoader, "__init__", "__iter__", "__len__", "set_epoch", "state_dict", "load_state_dict")

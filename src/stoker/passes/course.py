@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from stoker.contracts import OnError
 from stoker.errors import StateError
+from stoker.options import OnError
 from stoker.passes.failures import Failures
 from stoker.resume.cursor import Cursor
 from stoker.resume.data import Data
@@ -25,7 +25,7 @@ from stoker.sampling.streams import draw_seed
 from stoker.watch.stats import Stats
 from stoker.watch.watch import Watch
 
-_NO_PASS: dict[str, Any] = {"_cursor": None, "_next": None, "_is_loaded": False}
+_NO_PASS: dict[str, Any] = {"_cursor": None, "_next": None, "_is_exact": False}
 
 
 class Course:
@@ -40,7 +40,7 @@ class Course:
         self._lanes = lanes
         self._cursor: Cursor | None = None  # of the latest pass
         self._next: Place | None = None  # where the next pass begins: loaded, or drawn ahead for a state
-        self._is_loaded = False
+        self._is_exact = False  # the next pass begins just there, and not where the sampler happens to stand
 
     # The place.
 
@@ -87,15 +87,15 @@ class Course:
 
     def go_to(self, place: Place) -> None:
         """Let the next pass begin there."""
-        self._next, self._is_loaded = place, True
+        self._next, self._is_exact = place, True
 
     def next_place(self) -> Place:
         """Where the pass that begins now starts. Nothing is forgotten until it has `begun`."""
         place = self._beginning_of_next() if self._next is None else copy.copy(self._next)
         news = self.epochs.news
-        if self._is_loaded and news is not None and not place.is_in(news):
+        if self._is_exact and news is not None and not place.is_in(news):
             place = self.data.beginning(news)
-        if not self._is_loaded:
+        if not self._is_exact:
             place.sampler = None  # the sampler stands where it stands
             place.epoch = place.epoch if news is None else news
         place.told = place.told if self.epochs.current is None else self.epochs.current
@@ -105,7 +105,7 @@ class Course:
 
     def begun(self, cursor: Cursor) -> None:
         """A pass has begun, and this is how far it has come."""
-        self._cursor, self._next, self._is_loaded = cursor, None, False
+        self._cursor, self._next, self._is_exact = cursor, None, False
         self.epochs.heed()
         self.failures.begin_epoch()
 

@@ -101,8 +101,8 @@ class CrewedPass(BatchPass):
         self._rounds.resume(place.workers)
         self._mending = Mending(self._failures, self._reserves, self._epoch_note, workers.processes > 0)
         self._cursor.keys = self._keys
-        self._drawn = place.batches  # batches of this epoch that were asked for so far
-        self._ahead = set(place.ahead)
+        self._asked_for = place.batches  # batches of this epoch, so far
+        self._given_before = set(place.ahead)  # out of turn, before the run was resumed
 
     def _over(self) -> None:
         if not self._assembly.keeps_workers:
@@ -300,7 +300,7 @@ class CrewedPass(BatchPass):
         rows = len(draw.keys) if draw.keys is not None else self._assembly.batch_rows
         ask = Ask.BATCH if is_whole or rows == 0 else Ask.ROWS
         worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
-        making = Making(self._made, self._drawn - 1, self._epoch, self._pool.take(), draw, rows, ask, worker)
+        making = Making(self._made, self._asked_for - 1, self._epoch, self._pool.take(), draw, rows, ask, worker)
         self._made += 1
         self._under_way[making.number] = making
         self._sequence.append(making.number)
@@ -320,13 +320,13 @@ class CrewedPass(BatchPass):
     def _draw(self) -> Draw | None:
         """The keys of the next batch that was not handed over before; iterable datasets have none."""
         while True:
-            self._drawn += 1
+            self._asked_for += 1
             if self._keys is None:
                 return _KEYLESS
             draw = next(self._keys, None)
-            if draw is None or self._drawn - 1 not in self._ahead:
+            if draw is None or self._asked_for - 1 not in self._given_before:
                 return draw
-            self._cursor.passed_in_stream(self._drawn - 1, draw.end, draw.state)
+            self._cursor.passed_in_stream(self._asked_for - 1, draw.end, draw.state)
 
     def _send(self, making: Making) -> None:
         making.rows_left = max(1, making.rows)

@@ -16,8 +16,9 @@ import json
 import time
 from typing import Any
 
-from stoker.contracts import Failure, OnError
+from stoker.contracts import Failure
 from stoker.errors import RemoteError, TooManyFailures
+from stoker.options import OnError
 
 _SHOWN = 10
 

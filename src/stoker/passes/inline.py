@@ -41,7 +41,7 @@ class InlinePass(BatchPass):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
-            self._drawn, self._lost = draw.keys, []
+            self._batch_keys, self._lost = draw.keys, []
             self._behind.append(functools.partial(self._cursor.moved_on, draw.end, draw.state))
             try:
                 batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
@@ -69,7 +69,7 @@ class InlinePass(BatchPass):
         if policy.action == "raise":
             raise error.to_exception()
         try:
-            key = self._reserves.fill(Vacancy(position, self._drawn, row), attempt, len(self._lost))
+            key = self._reserves.fill(Vacancy(position, self._batch_keys, row), attempt, len(self._lost))
         except Starved as why:
             raise self._failures.starved(why) from None
         if key is None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stoker.arguments.planned import Planned
-from stoker.contracts import OnError, Workers
+from stoker.options import OnError, Workers
 from stoker.resume.data import Data
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker.contracts import Ask, Ticket, Workers
+from stoker.contracts import Ask, Ticket
+from stoker.options import Workers
 from stoker.passes.making import Making
 
 Deal = Iterator[tuple[Ticket, int | None]]

@@ -68,10 +68,11 @@ class Steps:
 
     def _is_shared_unevenly(self) -> bool:
         """Whether some ranks have rows in this step that only make it equal: then all have a mask, or none."""
-        if self._order is None:
-            return False
-        left = self._order.order.n - self.number * self._order.per_step
-        return self._asked * self._order.shard.world > left
+        return self._order is not None and self._asked * self._order.shard.world > self._left(self._order)
+
+    def _left(self, order: OrderPlan) -> int:
+        """Samples of the epoch from this step on, over all ranks."""
+        return order.order.n - self.number * order.per_step
 
     @property
     def _asked(self) -> int:
@@ -82,7 +83,7 @@ class Steps:
         """Rows of the batch at hand that are there for themselves, and not to make the ranks' last steps equal."""
         if self._order is None:
             return self.rows
-        left = self._order.order.n - self.number * self._order.per_step
+        left = self._left(self._order)
         if left >= self._order.per_step:
             return self.rows
         real = min(self._asked, max(0, left - self._order.shard.rank * self._asked))

@@ -9,7 +9,7 @@ start with `most`.
 
 from __future__ import annotations
 
-from stoker.contracts import Workers
+from stoker.options import Workers
 
 _LARGE_BYTES = 64 * 2**20  # a guess: all batches under way together, above which first touches are felt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stoker.contracts import START_METHODS
+from stoker.options import START_METHODS
 from stoker.whole_numbers import keep_whole
 
 By = Literal["thread", "process"]

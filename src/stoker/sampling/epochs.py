@@ -29,17 +29,17 @@ class Epochs:
     news: int | None = None  # said, and no pass has heeded it yet
     current: int | None = None  # the trainer's epoch
     _loaded: int | None = None  # the epoch of a loaded place, until the trainer says something
-    _ahead: int = 0  # how far the place was ahead of the trainer's count
+    _offset: int = 0  # how far the place was ahead of the trainer's count
 
     def tell(self, epoch: int) -> None:
         """The trainer begins an epoch."""
         if self._loaded is not None:
-            self._ahead, self._loaded = max(0, self._loaded - int(epoch)), None
-        self.news = self.current = int(epoch) + self._ahead
+            self._offset, self._loaded = max(0, self._loaded - int(epoch)), None
+        self.news = self.current = int(epoch) + self._offset
 
     def resume(self, epoch: int, told: int | None) -> None:
         """A place was loaded, and what was said before is over."""
-        self.news, self.current, self._ahead = None, told, 0
+        self.news, self.current, self._offset = None, told, 0
         self._loaded = epoch if told is None else told
 
     def heed(self) -> int | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker.auto.forecast import Forecast, process_counts, ranked
 from stoker.bench.settings import STOKER, Setting
-from stoker.contracts import Workers
+from stoker.options import Workers
 
 LANES = (1, 2, 4, 8, 16, 32)
 PREFETCH = (2, 1, 4)  # the first one is the loader's own default, and where a search begins

@@ -84,7 +84,7 @@ class Watch:
         self._listeners.append(Listener(function, every, now.steps + every, now))
         latest = self._latest_watch()
         if latest is not None:
-            latest.plan()  # in the middle of a pass
+            latest.schedule_chores()  # in the middle of a pass
 
     def begin_trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write down what the following passes do; one trace at a time."""
@@ -193,7 +193,7 @@ class PassWatch:
     def begin_chores(self) -> None:
         self._due_ns, self._due_step = self._chores.begin(self)
 
-    def plan(self) -> None:
+    def schedule_chores(self) -> None:
         """Find out when there are chores again."""
         self._due_ns, self._due_step = self._chores.due(self, self._steps)
 
@@ -204,4 +204,4 @@ class PassWatch:
             self.count.waited(now_ns, self._clock())
             raise
         finally:
-            self.plan()
+            self.schedule_chores()

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.contracts import NO_ROW, Ticket, Workers
+from stoker.contracts import NO_ROW, Ticket
 from stoker.errors import RemoteError, WorkerDied, describe_exit, likely_cause
+from stoker.options import Workers
 from stoker.workers.control import ROW, SINCE, Control
 from stoker.workers.ends import exit_code
 
@@ -39,9 +40,9 @@ class Deaths:
     """Remembers deaths, and judges."""
 
     options: Workers
-    restarts: int = 0
     sleep: Callable[[float], None] = time.sleep
     _deaths: Counter[tuple[int, int, str]] = field(default_factory=Counter)  # by (epoch, position, index)
+    _survived: int = 0  # deaths that count against `max_restarts`
     _in_a_row: int = 0  # deaths since anything was last heard
     _stuck: set[tuple[int, int, int]] = field(default_factory=set)  # (lane, batch, row) that were past their time
 
@@ -54,14 +55,14 @@ class Deaths:
         if self._in_a_row > 2:
             self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._in_a_row - 3), _LONGEST_PAUSE_S))
 
-    def may_replace(self, exit_code: int | None) -> bool:
-        """Whether a worker that ended like this is replaced."""
+    def survive(self, exit_code: int | None) -> bool:
+        """Count a death; whether a worker that ended like this is replaced."""
         if exit_code == TOO_LARGE and self.options.worker_max_bytes is not None:
             return True
         if self.options.on_death != "restart" and not self._stuck:
             return False
-        self.restarts += 1
-        return self.restarts <= self.options.max_restarts
+        self._survived += 1
+        return self._survived <= self.options.max_restarts
 
     def obituary(self, worker: Any, number: int, control: Control, held: list[Ticket]) -> WorkerDied:
         """The error for a worker that is not replaced: how it ended, what it held, what to do about it."""

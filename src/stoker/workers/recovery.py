@@ -77,7 +77,7 @@ class Recovery:
         worker, lanes = self._seats.workers[number], self._control.lanes_of(number)
         held = self._held_by(number, [key for key, was_taken in lost.items() if was_taken])
         code = exit_code(worker)
-        if not self._deaths.may_replace(code):
+        if not self._deaths.survive(code):
             raise self._deaths.obituary(worker, number, self._control, [one.ticket for one in held])
         reports, stuck = [], self._deaths.was_stuck(lanes)
         for place in lanes:  # also those whose report came through, and whose mark stayed

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.contracts import Job, Workers, WorkerSeat
+from stoker.contracts import Job, WorkerSeat
 from stoker.interrupts import born_deaf, interrupts_kept
+from stoker.options import Workers
 from stoker.slots import Arena
 from stoker.workers.birth import watchful_name
 from stoker.workers.control import EPOCH, Control
