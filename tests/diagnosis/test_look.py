@@ -159,7 +159,8 @@ def test_sleeping_is_waiting_and_computing_is_not() -> None:
     assert slept.waiting_s > 0.8 * slept.own_s
     _, spun = timed(lambda: sum(range(500_000)))
     assert spun.computing_s > 0
-    assert spun.waiting_s + spun.queued_s + spun.computing_s == pytest.approx(spun.seconds, rel=0.05)
+    for cost in (slept, spun):  # nothing is left over, whatever else the machine does
+        assert cost.waiting_s + cost.queued_s + cost.computing_s == pytest.approx(cost.seconds)
     assert crowding() >= 1.0
 
 

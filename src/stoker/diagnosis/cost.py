@@ -1,9 +1,9 @@
 """What one thread's time went into: computing, waiting for a core, or waiting for something else.
 
 Of the wall clock's time a thread computes for some, and the kernel knows for how long it was ready to run and had no
-core (`schedstat`). What is left is waiting: for a disk, a network, a lock. Without the kernel's word, a thread that
-never gave its core away is taken to have computed all the time. So a machine that is busy with other things makes a
-sample slower, but does not make it look like one that waits.
+core (`schedstat`). What is left is waiting: for a disk, a network, a lock. A thread that never gave its core away
+waited for nothing else: what is missing was taken from it, by other programs or by the host of a virtual machine. So
+a machine that is busy with other things makes a sample slower, but does not make it look like one that waits.
 """
 
 from __future__ import annotations
@@ -48,13 +48,11 @@ def timed(call: Callable[[], T]) -> tuple[T, Cost]:
     result = call()
     computing_s, seconds = time.thread_time() - begun_busy, time.perf_counter() - begun_at
     gave_way = _voluntary_switches() > switches
-    queued_s, left_s = 0.0, max(0.0, seconds - computing_s)
-    if queued is not None:
-        queued_s = min(left_s, (_queued_s() or 0.0) - queued)
-    elif not gave_way:
-        queued_s = left_s
-    waiting_s = left_s - queued_s if gave_way else 0.0
-    return result, Cost(seconds, computing_s, queued_s, waiting_s, _read_bytes() - read)
+    computing_s = min(computing_s, seconds)  # two clocks
+    queued_s = left_s = seconds - computing_s  # who never gave way waited for nothing but a core
+    if gave_way:
+        queued_s = 0.0 if queued is None else min(left_s, (_queued_s() or 0.0) - queued)
+    return result, Cost(seconds, computing_s, queued_s, left_s - queued_s, _read_bytes() - read)
 
 
 def crowding() -> float:
