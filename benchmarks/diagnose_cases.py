@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 import stoker
-from stoker.auto.probe import cores
+from stoker.auto.processor import cores
 from stoker.bench.datasets.simulated import Simulated, SimulatedAsync, compute
 from stoker.diagnosis import Cause
 

@@ -266,6 +266,9 @@ class Crew(Protocol):
     def workers(self) -> Sequence[Any]:
         """The processes that write into the slots, by number; none where it is threads that do."""
 
+    def pid_of(self, worker: int) -> int | None:
+        """The process of a worker that has reported, also if it is gone since; None where it is a thread."""
+
     @property
     def restarts(self) -> int:
         """How many workers were started in the place of others."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from stoker.whole_numbers import keep_whole
+from stoker.whole_numbers import check_whole, keep_whole
 
 START_METHODS = ("fork", "forkserver", "spawn")
 SHARES = ("auto", "parts", "rows", "batches")
@@ -15,10 +15,12 @@ SHARES = ("auto", "parts", "rows", "batches")
 class Workers:
     """Who loads: `processes` × `threads`, and how they share the work.
 
-    processes     worker processes; 0 loads in the training process
+    processes     worker processes; 0 loads in the training process. A range, (least, most): as many of them as training
+                  turns out to need, which the loader finds out as it goes (docs/auto.md)
     threads       that load in each process (samples that are awaited at a time, where the dataset has
                   `async def __agetitem__`). 0: a worker process loads in its main thread, and the training process
-                  makes each batch when it is asked for; with processes=0, 1 is one thread in the background
+                  makes each batch when it is asked for; with processes=0, 1 is one thread in the background. A range,
+                  as with processes
     start_method  "fork", "forkserver" or "spawn"; None takes the platform's default
     share         "parts": every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is
                   free takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole
@@ -26,7 +28,7 @@ class Workers:
                   wants all of it (worker_init_fn, collate_fn, `__getitems__`, iterable datasets):
                   docs/decisions/0002-sharing-rows.md
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
-    max_bytes     memory for batches under way; at least two batches are always allowed
+    prefetch_bytes  memory for batches under way; at least two batches are always allowed
     on_death      "raise", or "restart": a new worker takes over what a dead one held; a sample that kills two workers
                   counts as a bad sample (see `OnError`)
     max_restarts  after so many deaths the run stops all the same
@@ -39,16 +41,36 @@ class Workers:
     start_method: Literal["fork", "forkserver", "spawn"] | None = None
     share: Literal["auto", "parts", "rows", "batches"] = "auto"
     rows_per_run: int | None = None
-    max_bytes: int = 512 * 2**20
+    prefetch_bytes: int = 512 * 2**20
     on_death: Literal["raise", "restart"] = "raise"
     max_restarts: int = 100
     sample_timeout_s: float | None = None
     worker_max_bytes: int | None = None
+    most_processes: int | None = None  # of a range, whose least is `processes`
+    most_threads: int | None = None
+
+    if TYPE_CHECKING:  # what the constructor takes; the attributes are always numbers
+
+        def __init__(
+            self,
+            processes: int | tuple[int, int] = 0,
+            threads: int | tuple[int, int] = 0,
+            start_method: Literal["fork", "forkserver", "spawn"] | None = None,
+            share: Literal["auto", "parts", "rows", "batches"] = "auto",
+            rows_per_run: int | None = None,
+            prefetch_bytes: int = 512 * 2**20,
+            on_death: Literal["raise", "restart"] = "raise",
+            max_restarts: int = 100,
+            sample_timeout_s: float | None = None,
+            worker_max_bytes: int | None = None,
+            most_processes: int | None = None,
+            most_threads: int | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
-        keep_whole(self, "processes", least=0)
-        keep_whole(self, "threads", least=0)
-        keep_whole(self, "max_bytes", least=1)
+        self._keep_range("processes")
+        self._keep_range("threads")
+        keep_whole(self, "prefetch_bytes", least=1)
         if self.rows_per_run is not None:
             keep_whole(self, "rows_per_run", least=1)
         if self.start_method is not None and self.start_method not in START_METHODS:
@@ -62,6 +84,29 @@ class Workers:
             keep_whole(self, "worker_max_bytes", least=1)
         if self.share not in SHARES:
             raise ValueError(f"share should be one of {SHARES}, but got {self.share!r}")
+
+    def _keep_range(self, name: str) -> None:
+        """Keep a number, or the two of a range."""
+        given: Any = getattr(self, name)
+        most = getattr(self, f"most_{name}")
+        if isinstance(given, tuple | list):
+            if len(given) != 2 or most is not None:
+                raise ValueError(f"{name} should be a number, or a range (least, most), but got {given!r}")
+            object.__setattr__(self, name, given[0])
+            most = given[1]
+        keep_whole(self, name, least=0)
+        if most is not None:
+            object.__setattr__(self, f"most_{name}", check_whole(name, most, least=max(1, getattr(self, name))))
+
+    @property
+    def is_range(self) -> bool:
+        """Whether how many load is left to the loader, within limits."""
+        return self.most_processes is not None or self.most_threads is not None
+
+    def fixed_at(self, processes: int, lanes: int) -> Workers:
+        """The same options with so many of each, and no range."""
+        threads = lanes if lanes > 1 else 0
+        return replace(self, processes=processes, threads=threads, most_processes=None, most_threads=None)
 
     @property
     def replaces(self) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker
-from stoker.auto.probe import cores
+from stoker.auto.processor import cores
 from stoker.auto.tuned import Tuned, read_tuned
 from stoker.errors import TunedError
 from stoker.options import SHARES, START_METHODS, Workers

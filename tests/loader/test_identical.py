@@ -60,7 +60,7 @@ CREWS = [
     Workers(2, 1, "fork", "rows"),
     Workers(2, 4, "fork", "rows", rows_per_run=1),
     Workers(2, 4, "fork", "batches"),
-    Workers(2, 1, "fork", max_bytes=1),
+    Workers(2, 1, "fork", prefetch_bytes=1),
 ]
 
 

@@ -311,7 +311,7 @@ def test_bad_arguments_are_refused_with_torchs_type(arguments: dict[str, Any]) -
         {"start_method": "x"},
         {"share": "x"},
         {"rows_per_run": 0},
-        {"max_bytes": 0},
+        {"prefetch_bytes": 0},
     ],
 )
 def test_bad_crews_are_refused_with_the_name_of_what_is_wrong(wrong: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker
-from stoker.auto.probe import Probe, cores
+from stoker.auto.probe import Probe
+from stoker.auto.processor import cores
 from stoker.auto.tuned import read_tuned
 from stoker.bench.isolated import Outcome
 from stoker.bench.runs import Trouble

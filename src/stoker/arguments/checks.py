@@ -19,8 +19,18 @@ from stoker.order.mix import part_length
 from stoker.sources.fetch import is_async
 
 
+def is_left_to_loader(asked: Asked) -> bool:
+    """Whether how many load is for the loader to find out."""
+    given: Any = asked.workers
+    if isinstance(given, Workers) and given.is_range and asked.num_workers not in (0, "auto"):
+        raise ValueError(
+            f"num_workers={asked.num_workers!r} is a number, and workers={given} has a range: give one of them."
+        )
+    return asked.num_workers == "auto" or (isinstance(given, Workers) and given.is_range)
+
+
 def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, context: Any) -> Workers:
-    """Who loads, from `num_workers` and `workers`."""
+    """Who loads, from `num_workers` and `workers`, where that is said."""
     if workers is not None:
         if not isinstance(workers, Workers):
             raise TypeError(f"workers should be a stoker.Workers, but got {workers!r} ({type(workers).__name__})")
@@ -31,12 +41,6 @@ def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, cont
         return workers
     if has_thread_workers(context) and num_workers:
         return _thread_workers(num_workers, dataset)
-    if isinstance(num_workers, str):
-        if num_workers != "auto":
-            raise TypeError(f'num_workers should be a whole number or "auto", but got {num_workers!r}')
-        from stoker.auto.choice import decide
-
-        return decide(dataset, context)
     if not isinstance(num_workers, numbers.Integral):
         raise TypeError(
             f'num_workers should be a whole number or "auto", but got {num_workers!r} ({type(num_workers).__name__})'

@@ -23,9 +23,12 @@ from stoker.arguments.checks import (
     check_reseed,
     choose_workers,
     has_thread_workers,
+    is_left_to_loader,
 )
 from stoker.arguments.planned import Planned, read_plan
+from stoker.auto.size import Limits
 from stoker.auto.tuned import decided_by
+from stoker.batches import has_state, is_default_collate
 from stoker.options import Workers
 from stoker.order import LastStep, Order
 from stoker.sampling.ordered import OrderPlan, choose_order, choose_shard
@@ -54,7 +57,8 @@ class Settled:
     """What follows from what was asked."""
 
     decided: Asked  # the same call with nothing left to a file or to "auto"
-    workers: Workers
+    workers: Workers  # where their number may change, those to begin with
+    limits: Limits | None  # None: their number stays
     planned: Planned | None
     torch: dict[str, Any]  # the arguments of torch's constructor
     prefetch_factor: int | None  # that of threads too, which torch would refuse
@@ -63,26 +67,53 @@ class Settled:
 
 def settle(asked: Asked) -> Settled:
     """Apply the rules."""
-    decided, is_own_choice = _decide(asked)
+    decided, limits = _decide(asked)
+    is_own_choice = asked.tuned is not None or decided.num_workers == "auto"  # what does not go with it is passed over
+    is_own_choice |= has_thread_workers(asked.multiprocessing_context)
+    decided = replace(decided, num_workers=0)
     workers = decided.workers or Workers()
     _check(decided, workers)
     planned, engine = read_plan(decided) if decided.plan is not None else (None, decided)
-    engine = _without_what_needs_workers(engine, workers, is_own_choice)
+    engine = _without_what_needs_workers(engine, workers, limits) if is_own_choice else engine
     is_theirs = engine.batch_sampler is not None
     engine = _ordered(engine, planned)
-    return Settled(decided, workers, planned, _for_torch(engine, workers), engine.prefetch_factor, is_theirs)
+    torch = _for_torch(engine, workers, limits)
+    return Settled(decided, workers, limits, planned, torch, engine.prefetch_factor, is_theirs)
 
 
-def _decide(asked: Asked) -> tuple[Asked, bool]:
-    """Who loads; and whether that was a choice of ours, so that what does not go with it is passed over."""
-    is_own_choice = asked.tuned is not None or asked.num_workers == "auto"
-    is_own_choice |= has_thread_workers(asked.multiprocessing_context)
+def _decide(asked: Asked) -> tuple[Asked, Limits | None]:
+    """Who loads, and within which limits that may change."""
     if asked.tuned is not None:
         batch_size, workers, prefetch_factor = decided_by(asked.tuned, asked)
-        asked = replace(asked, tuned=None, batch_size=batch_size, workers=workers, prefetch_factor=prefetch_factor)
-    else:
-        workers = choose_workers(asked.num_workers, asked.workers, asked.dataset, asked.multiprocessing_context)
-    return replace(asked, num_workers=0, workers=workers), is_own_choice
+        return replace(asked, tuned=None, batch_size=batch_size, workers=workers, prefetch_factor=prefetch_factor), None
+    if is_left_to_loader(asked) and not has_thread_workers(asked.multiprocessing_context):
+        return _left_to_loader(asked)
+    workers = choose_workers(asked.num_workers, asked.workers, asked.dataset, asked.multiprocessing_context)
+    return replace(asked, workers=workers), None
+
+
+def _left_to_loader(asked: Asked) -> tuple[Asked, Limits | None]:
+    from stoker.auto.choice import Wanted, decide
+
+    own_collate = asked.collate_fn if not is_default_collate(asked.collate_fn) else None
+    wanted = Wanted(
+        asked.dataset,
+        asked.workers,
+        is_most=asked.num_workers == "auto",
+        context=asked.multiprocessing_context,
+        collate=own_collate if asked.batch_size is not None else None,
+        rows=asked.plan.combined_batch if asked.plan is not None else asked.batch_size,
+        one_lane=asked.reseed == "sample",
+        keeps_state=has_state(asked.dataset),
+        needs_process=asked.worker_init_fn is not None or (asked.workers is not None and asked.workers.replaces),
+    )
+    chosen = decide(wanted)
+    limits = chosen.limits
+    if limits is not None and asked.device is not None and (chosen.draws or asked.reseed):
+        # Batches would be made in a thread beside the loop, which draws from the same generators.
+        limits = replace(limits, least_processes=max(1, limits.least_processes))
+    reseed = "sample" if chosen.draws else asked.reseed
+    return replace(asked, num_workers="auto", workers=chosen.workers, reseed=reseed), limits
 
 
 def _check(asked: Asked, workers: Workers) -> None:
@@ -118,18 +149,19 @@ def _order_plan(asked: Asked, planned: Planned | None) -> OrderPlan:
     return plan
 
 
-def _without_what_needs_workers(asked: Asked, workers: Workers, is_own_choice: bool) -> Asked:
+def _without_what_needs_workers(asked: Asked, workers: Workers, limits: Limits | None) -> Asked:
     """What needs processes was meant for the case that there are some."""
-    if workers.processes > 0 or not is_own_choice:
+    if workers.processes > 0 or limits is not None:
         return asked
     asked = replace(asked, persistent_workers=False, multiprocessing_context=None)
     return asked if workers.are_threads else replace(asked, prefetch_factor=None, timeout=min(asked.timeout, 0))
 
 
-def _for_torch(asked: Asked, workers: Workers) -> dict[str, Any]:
+def _for_torch(asked: Asked, workers: Workers, limits: Limits | None) -> dict[str, Any]:
     return {
         **{name: getattr(asked, name) for name in _TORCH},
-        "num_workers": workers.processes,
+        # Where there may be some later, torch is told of one: it refuses much of what is for workers without any.
+        "num_workers": workers.processes if limits is None else max(1, workers.processes),
         "multiprocessing_context": workers.start_method or asked.multiprocessing_context,
         "prefetch_factor": None if workers.are_threads else asked.prefetch_factor,
         "persistent_workers": asked.persistent_workers and not workers.are_threads,

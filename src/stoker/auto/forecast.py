@@ -31,7 +31,6 @@ _THREAD_S = 0.0005
 # were measured at 1.3 to 1.9 times the speed of one.
 _FURTHER_CORE = 0.7
 _HAND_OVER_S = 12e-6  # a row's own cost when another process or thread makes it; measured: benchmarks/engine.py
-_COPIED_PER_S = 4e9  # bytes into a batch; between memory that was never touched (1) and memory that is warm (6)
 _MOST_PROCESSES = 16
 _AS_GOOD = 1.05  # forecasts closer than this are the same: the one with fewer hands is taken
 
@@ -74,7 +73,7 @@ def start_s(workers: Workers, core_count: int, start_method: str) -> float:
 
 def sample_s(measured: Probe, workers: Workers, core_count: int) -> float:
     """From one sample to the next, when all hands are busy."""
-    copying_s = measured.sample_bytes / _COPIED_PER_S
+    copying_s = measured.copy_s
     if workers.is_inline:
         return measured.seconds + copying_s
     busy_s = measured.seconds * (1 - measured.waiting)

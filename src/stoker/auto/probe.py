@@ -1,14 +1,15 @@
-"""What loading one sample of a dataset is like: how long, waiting or computing, holding the GIL or not, how large.
+"""What loading one sample of a dataset is like: how long, waiting or computing, holding the GIL or not, how large;
+what collating takes; and whether samples draw from the global generators.
 
 A few samples, spread over the dataset, are loaded twice: by one thread, then by several at once, as many as it takes
 for two of them to compute at any time (two, where samples do not wait). What then takes longer was spent holding the
 GIL (or the machine has one core). The generators that a sample may draw from are put back as they were, so that probing
-does not change a seeded run.
+does not change a seeded run. Where a whole batch of such samples would be there in a few milliseconds, half of one is
+all the time there is: whatever else could be found out would take longer than it could save.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import resource
@@ -30,6 +31,9 @@ _MOST_SAMPLES = 32
 _MOST_AT_ONCE = 64  # samples, of all threads together
 _MOST_THREADS = 16  # so samples that wait for more than 7/8 of their time may look freer of the GIL than they are
 _PICKLE_LIMIT_BYTES = 64 * 2**20
+_CHEAP_BATCH_S, _CHEAP_S = 0.01, 0.0005
+_COLLATED = 4
+COPIED_PER_S = 4e9  # bytes into a batch; between memory that was never touched (1) and memory that is warm (6)
 
 
 @dataclass(frozen=True)
@@ -42,22 +46,53 @@ class Probe:
     gil_held: float  # share of the computing that a second thread could not overlap with
     sample_bytes: int
     length: int
+    collate_s: float = 0.0  # for one sample's part of a batch, by a collate_fn of the user's own
+    draws: bool = False  # samples draw from Python's, NumPy's or torch's global generators
 
     @property
     def epoch_s(self) -> float:
         """What a whole epoch would take, loaded by one thread."""
-        return self.seconds * self.length
+        return (self.seconds + self.copy_s) * self.length
+
+    @property
+    def copy_s(self) -> float:
+        """What a sample takes until it is in its batch, once it is loaded."""
+        return self.collate_s or self.sample_bytes / COPIED_PER_S
 
 
-def probe(dataset: Any, clock: Callable[[], float] = time.perf_counter) -> Probe:
-    """Load a few samples and measure; stops when its time is up, with one sample if that has taken it all."""
+def probe(
+    dataset: Any,
+    clock: Callable[[], float] = time.perf_counter,
+    collate: Callable[[list[Any]], Any] | None = None,
+    rows: int | None = None,
+) -> Probe:
+    """Load a few samples and measure; stops when its time is up, with one sample if that has taken it all.
+
+    `collate` is a collate_fn of the user's own; `rows` those of a batch, where a cheap one is not worth a further look.
+    """
     length, deadline = len(dataset), clock() + _BUDGET_S
-    with _generators_kept():
+    with _generators_kept() as moved:
         first, alone = _first(dataset, clock)
-        if clock() + alone.each_s <= deadline:  # the first opens files, fills caches, imports: not what others cost
-            alone = _alone(dataset, length, clock, min(deadline, clock() + _ALONE_S))
-        held = _held(dataset, alone, clock, deadline)
-    return Probe(len(alone.indices), alone.each_s, alone.waiting, held, sample_bytes(first), length)
+        size, held = sample_bytes(first), 1.0
+        collate_s = _collating(collate, first, clock) if collate is not None else 0.0
+        whole_s = alone.each_s + (collate_s or size / COPIED_PER_S)
+        is_cheap = rows is not None and whole_s * rows < _CHEAP_BATCH_S
+        if clock() + alone.each_s <= deadline:  # the first opens files, fills caches, imports: others are cheaper
+            alone = _alone(dataset, length, clock, min(deadline, clock() + (_CHEAP_S if is_cheap else _ALONE_S)))
+        if not is_cheap:
+            held = _held(dataset, alone, clock, deadline)
+        draws = moved()
+    return Probe(len(alone.indices), alone.each_s, alone.waiting, held, size, length, collate_s, draws)
+
+
+def _collating(collate: Callable[[list[Any]], Any], sample: Any, clock: Callable[[], float]) -> float:
+    """What a sample costs in a batch: once for the first call's own sake, once to see."""
+    seconds = 0.0
+    for _ in range(2):
+        begin = clock()
+        collate([sample] * _COLLATED)
+        seconds = clock() - begin
+    return seconds / _COLLATED
 
 
 @dataclass(frozen=True)
@@ -170,16 +205,19 @@ class _Counter:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def _generators_kept() -> Iterator[Callable[[], bool]]:
+    """Put the global generators back afterwards; gives a function that says whether anybody has drawn from them."""
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+    def moved() -> bool:
+        now: Any = np.random.get_state()
+        before: Any = kept[1]
+        is_same = now[2] == before[2] and np.array_equal(now[1], before[1])
+        return not is_same or random.getstate() != kept[0] or not torch.equal(torch.get_rng_state(), kept[2])
+
     try:
-        yield
+        yield moved
     finally:
         random.setstate(kept[0])
         np.random.set_state(kept[1])
         torch.set_rng_state(kept[2])
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

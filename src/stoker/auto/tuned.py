@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.auto.probe import cores
+from stoker.auto.processor import cores
 from stoker.errors import TunedError
 from stoker.options import SHARES, START_METHODS, Workers
 

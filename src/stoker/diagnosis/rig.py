@@ -52,7 +52,7 @@ def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) ->
 
 def given_of(loader: Any) -> GivenLoader:
     """What a loader says of itself."""
-    from stoker.auto.probe import cores
+    from stoker.auto.processor import cores
 
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):

@@ -18,6 +18,10 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker.arguments.asked import Asked, GivesWay, Last
 from stoker.arguments.settle import Settled, settle
+from stoker.auto.processor import cores
+from stoker.auto.size import Size
+from stoker.auto.steering import Steering
+from stoker.auto.tuned import Tuned
 from stoker.batches import has_state
 from stoker.contracts import Failure
 from stoker.device import Lookahead
@@ -28,6 +32,7 @@ from stoker.loader.dynamo import hide
 from stoker.loader.patches import refuse_patched_iterators
 from stoker.options import OnError, Workers
 from stoker.order import Order
+from stoker.passes.adaptive import AdaptivePass
 from stoker.passes.assemble import Assembly
 from stoker.passes.batch_pass import BatchPass
 from stoker.passes.course import Course
@@ -127,7 +132,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._asked, self._settled = asked, settled
         self._lookahead = None if asked.device is None else Lookahead(asked.device)
         data = Data(self.dataset, self.sampler, self.batch_sampler, self._index_sampler, self.batch_size)
-        self._course = Course(data, asked.policy, settled.workers.lanes)
+        workers, limits = settled.workers, settled.limits
+        first = Size(workers.processes, workers.lanes)
+        steering = None if limits is None else Steering(workers, limits, first)
+        self._course = Course(data, asked.policy, workers.lanes, steering)
         listen(self.sampler, self.batch_sampler, self._course.epochs)
         self._is_set_up = True
 
@@ -194,6 +202,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """
         self._course.watch.tell(function, every, self._course.stats())
 
+    def save_tuned(self, path: str | os.PathLike[str]) -> None:
+        """Write down who loads now, for `DataLoader(dataset, tuned=path)`: what "auto" has found so far."""
+        workers, steering = setup_of(self).workers, self._course.steering
+        fixed = workers if steering is None else steering.fixed
+        prefetch = self.prefetch_factor if fixed.processes or fixed.threads else None
+        tuned = Tuned(fixed.processes, fixed.threads, fixed.start_method, prefetch_factor=prefetch, cores=cores())
+        tuned.save(path)
+
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Write what the following passes do to a file for Perfetto, until the trace is closed or its block ends."""
         return self._course.watch.begin_trace(path)
@@ -249,17 +265,21 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         elif self.timeout and not self._settled.workers.are_threads:
             raise AssertionError("timeout needs workers: with num_workers=0 nothing can be waited for")
         assembly = Assembly(setup_of(self))
+        if assembly.limits is not None:
+            return AdaptivePass(assembly, self._course)
         return (InlinePass if assembly.is_inline else CrewedPass)(assembly, self._course)
 
 
 def setup_of(loader: DataLoader[Any]) -> Setup:
     """What a pass over this loader is made from now: most of torch's attributes may be changed until then."""
-    workers, asked = loader._settled.workers, loader._asked
-    if loader.num_workers != workers.processes:
-        workers = replace(workers, processes=int(loader.num_workers))
+    settled = loader._settled
+    workers, limits, asked = settled.workers, settled.limits, settled.decided
+    if loader.num_workers != settled.torch["num_workers"]:  # somebody has said how many
+        workers, limits = replace(workers, processes=int(loader.num_workers)), None
     return Setup(
         loader._course.data,
         workers,
+        limits,
         asked.policy,
         loader._settled.planned,
         loader.collate_fn,

@@ -11,7 +11,8 @@ Who makes what of a batch, the first that applies:
 - `reseed="sample"`: rows for whoever is free, because then it does not matter who loads what;
 - a dataset that is asked for runs (`__getitems__`): whole batches, because one call for all of it may cost little more
   than one for a part (a query, a request), and nobody knows but its author;
-- everything else is shared, in fixed parts (docs/decisions/0002).
+- everything else is shared, in fixed parts (docs/decisions/0002); or, where the number of workers may change, rows for
+  whoever is free.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+from stoker.auto.size import Size
 from stoker.batches import InlineBatches, Items, IterableJob, MapJob, Style, has_state, is_default_collate
 from stoker.contracts import Crew, EpochNote, Job, Randomness
 from stoker.errors import WorkersMismatch
+from stoker.options import Workers
 from stoker.passes.setup import Setup
 from stoker.passes.window import Window, window_for
 from stoker.resume.cursor import Cursor
@@ -43,10 +46,10 @@ class Assembly:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.workers, self.dataset = setup.workers, setup.data.dataset
+        self.workers, self.dataset, self.limits = setup.workers, setup.data.dataset, setup.limits
         self._pipes = DataPipes(self.dataset, setup.generator)
         self.is_iterable = setup.data.is_iterable
-        self.is_inline = self.workers.processes == 0 and not self._needs_threads()
+        self.is_inline = self.workers.processes == 0 and not self._needs_threads() and self.limits is None
         self.in_order = setup.in_order or self.is_inline
         self.prefetch_factor = 2 if setup.prefetch_factor is None else setup.prefetch_factor
         self.batch_size, self.drop_last = setup.data.batch_size, setup.drop_last
@@ -55,8 +58,8 @@ class Assembly:
         self.as_rows = self.share != "batches"
         self.has_states = self.is_iterable or has_state(self.dataset)
         self.spread = getattr(setup.data.sampler, "spread", None)
-        self.keeps_workers = setup.persistent_workers and self.workers.processes > 0
-        self.private = self.workers.processes > 0 and self.share != "rows"
+        self.keeps_workers = setup.persistent_workers and (self.workers.processes > 0 or self.limits is not None)
+        self.private = self.workers.processes > 0 and self.share != "rows" and self.limits is None
 
     def shared_seed(self) -> int:
         """DataPipes are seeded alike in all workers, anew for each epoch."""
@@ -95,12 +98,30 @@ class Assembly:
 
     def window(self) -> Window:
         """How many batches may be under way."""
-        return window_for(self.workers, self.prefetch_factor, self.batch_rows if self.as_rows else None)
+        return self.window_of(self.workers, 1)
+
+    def window_of(self, workers: Workers, ahead: int) -> Window:
+        """How many batches may be under way with these workers; `ahead` times what they need."""
+        return window_for(workers, ahead * self.prefetch_factor, self.batch_rows if self.as_rows else None)
 
     def pool(self) -> SlotPool:
         """Slots: shared with worker processes, or the training process's own."""
-        workers = self.workers
-        return SlotPool(arena_for(workers.processes, workers.lanes) if workers.processes > 0 else PrivateArena())
+        processes, lanes = self._most()
+        return SlotPool(arena_for(processes, lanes) if processes > 0 else PrivateArena())
+
+    def _most(self) -> tuple[int, int]:
+        """The most processes there may be, and lanes of each."""
+        if self.limits is None:
+            return self.workers.processes, self.workers.lanes
+        return self.limits.most_processes, self.limits.most_lanes
+
+    @property
+    def most_processes(self) -> int:
+        return self._most()[0]
+
+    def growing_crew(self, arena: Any, base_seed: int, size: Size) -> ProcessCrew:
+        """Start so many processes, whose number may change."""
+        return ProcessCrew(self._job(in_process=False), arena, self._staff(base_seed, [], size))
 
     def crew(self, arena: Any, base_seed: int, place: Place) -> Crew:
         """Start whoever loads, each where it stood if the run is resumed."""
@@ -150,15 +171,16 @@ class Assembly:
             return "batches"  # torch's way: a worker that is behind is passed over
         if self.setup.reseed == "sample":
             return "rows"
-        return "batches" if fetch_for(self.dataset).by_runs else "parts"
+        if fetch_for(self.dataset).by_runs:
+            return "batches"
+        return "parts" if self.limits is None else "rows"
 
-    def _staff(self, base_seed: int, states: list[Any]) -> Staff:
+    def _staff(self, base_seed: int, states: list[Any], size: Size | None = None) -> Staff:
         context = self.setup.context
         if context is None:
             context = torch.multiprocessing.get_context()
         return Staff(
-            self.workers.processes,
-            self.workers.lanes,
+            *self._most(),
             context,
             base_seed,
             self._pipes.init_fn(self.setup.worker_init_fn),
@@ -166,6 +188,7 @@ class Assembly:
             coroutines=is_async(self.dataset) and not self.is_iterable,
             states=states,
             options=self.workers,
+            size=None if size is None else (size.processes, size.lanes),
         )
 
     def _job(self, in_process: bool) -> Job:

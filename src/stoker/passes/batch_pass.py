@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stoker.batches import Delivery, InlineBatches
+from stoker.batches import DROPPED, Delivery, InlineBatches
 from stoker.device import Pinning
-from stoker.errors import PassInterrupted, StokerError
+from stoker.errors import PassInterrupted, StokerError, TooManyFailures
 from stoker.passes.assemble import Assembly
 from stoker.passes.course import Course
+from stoker.passes.here import Here
 from stoker.passes.steps import steps_for
 from stoker.resume.cursor import Cursor
-from stoker.sampling.streams import KeyStream, draw_seed
+from stoker.sampling.streams import Draw, KeyStream, draw_seed
 from stoker.watch.loop_clock import Contents, LoopClock, LoopEvents
 from stoker.watch.watch import PassWatch
 
@@ -166,7 +167,7 @@ class BatchPass(TorchIterator):
         if self._keys is not None:
             self._keys.begun()
         processes = self._assembly.workers.processes
-        workers = 0 if self._assembly.is_inline else max(1, processes)
+        workers = 0 if self._assembly.is_inline else max(1, self._assembly.most_processes)
         self._watch: PassWatch = self._course.watch.begin_pass(self, begun_ns, workers, processes)
         self._loop = self._watch
 
@@ -207,6 +208,21 @@ class BatchPass(TorchIterator):
 
     def _next(self) -> Any:
         raise NotImplementedError("each kind of pass makes its batches")
+
+    def _make_here(self, here: Here, draw: Draw, number: int) -> Any:
+        """A batch made in this thread, the epoch's `number`-th; DROPPED if nothing is left of it."""
+        try:
+            batch = here.make(draw, self._watch)
+        except TooManyFailures:
+            raise
+        except Exception:  # of a sample: as with torch's loader, the next batch may be asked for
+            self._may_go_on = True
+            raise
+        if batch is not DROPPED:
+            if self._steps is not None:
+                self._steps.told(number, len(draw.keys), None, here.lost)
+            self._failures.seen += len(draw.keys)
+        return batch
 
     # A step.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from stoker.auto.steering import Steering
 from stoker.errors import StateError
 from stoker.options import OnError
 from stoker.passes.failures import Failures
@@ -31,11 +33,12 @@ _NO_PASS: dict[str, Any] = {"_cursor": None, "_next": None, "_is_exact": False}
 class Course:
     """The run of one loader, over all its passes."""
 
-    def __init__(self, data: Data, policy: OnError, lanes: int = 1) -> None:
+    def __init__(self, data: Data, policy: OnError, lanes: int = 1, steering: Steering | None = None) -> None:
         self.data = data
         self.epochs = Epochs() if data.order_plan is None else data.order_plan.epochs
         self.failures = Failures(policy)
         self.watch = Watch()
+        self.steering = steering  # where the number of those who load may change
         self.length_told: int | None = None  # what an iterable dataset has said of its length
         self._lanes = lanes
         self._cursor: Cursor | None = None  # of the latest pass
@@ -124,8 +127,11 @@ class Course:
 
     def stats(self) -> Stats:
         """The statistics now, without a look at memory."""
-        return self.watch.stats({"lanes": self._lanes, "failures": len(self.failures.listed)})
+        stats = self.watch.stats({"lanes": self._lanes, "failures": len(self.failures.listed)})
+        return stats if self.steering is None else replace(stats, **self.steering.shown())
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or a spawned one, begins anew: the passes under way are of this loader only."""
-        return {**self.__dict__, "watch": Watch(), "failures": Failures(self.failures.policy), **_NO_PASS}
+        steering = None if self.steering is None else self.steering.anew()
+        begun_anew = {"watch": Watch(), "failures": Failures(self.failures.policy), "steering": steering}
+        return {**self.__dict__, **begun_anew, **_NO_PASS}

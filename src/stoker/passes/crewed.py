@@ -220,7 +220,7 @@ class CrewedPass(BatchPass):
     def _hear(self, report: Report) -> None:
         self._maker.note(report.payload)
         making = self._under_way.get(report.number)
-        pid = self._workers[report.worker].pid if self._workers else None
+        pid = self._crew.pid_of(report.worker)
         self._watch.heard(report, pid, making.batch if making is not None else None)
         if making is None:
             return

@@ -7,19 +7,16 @@ from typing import Any
 
 from stoker.batches import DROPPED, InlineBatches, has_state, restore
 from stoker.contracts import SampleRun
-from stoker.errors import TooManyFailures
 from stoker.passes.batch_pass import BatchPass
-from stoker.sampling.reserves import Starved
-from stoker.sampling.streams import Vacancy
+from stoker.passes.here import Here
 
 
 class InlinePass(BatchPass):
     """A pass whose batches are made where they are asked for."""
 
-    _lost: list[int]  # rows of the batch at hand that are left out
-
     def _start(self) -> None:
         self._maker: InlineBatches = self._assembly.inline(self._pool)
+        self._here = Here(self._maker, self._failures, self._reserves, self._epoch_note)
         self._cursor.keys = self._keys
         states = self._assembly.states(self._cursor.place) or [None]
         if self._assembly.is_iterable:
@@ -41,40 +38,10 @@ class InlinePass(BatchPass):
             return self._next_of_iterable()
         while True:
             draw = next(self._keys)
-            self._batch_keys, self._lost = draw.keys, []
             self._behind.append(functools.partial(self._cursor.moved_on, draw.end, draw.state))
-            try:
-                batch = self._maker.of_keys(draw.keys, draw.position, self._epoch_note, self._replace)
-            except TooManyFailures:
-                raise
-            except Exception:  # of a sample: as with torch's loader, the next batch may be asked for
-                self._may_go_on = True
-                raise
-            finally:
-                if self._maker.retries:
-                    self._watch.retried(self._maker.retries)
-                    self._maker.retries = 0
+            batch = self._make_here(self._here, draw, self._cursor.place.batches + len(self._behind) - 1)
             if batch is not DROPPED:
-                if self._steps is not None:
-                    number = self._cursor.place.batches + len(self._behind) - 1
-                    self._steps.told(number, len(draw.keys), None, self._lost)
-                self._failures.seen += len(draw.keys)
                 return batch
-
-    def _replace(self, keys: list[Any], row: int, attempt: int, position: int, error: Any) -> Any:
-        """What to load in the place of a bad sample; DROPPED for nothing."""
-        note, policy = self._epoch_note, self._failures.policy
-        position = note.position(position)
-        self._failures.record(keys[row], note.epoch, position, error, None)
-        if policy.action == "raise":
-            raise error.to_exception()
-        try:
-            key = self._reserves.fill(Vacancy(position, self._batch_keys, row), attempt, len(self._lost))
-        except Starved as why:
-            raise self._failures.starved(why) from None
-        if key is None:
-            self._lost.append(row)
-        return DROPPED if key is None else key
 
     def _next_of_iterable(self) -> Any:
         try:

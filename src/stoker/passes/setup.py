@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from stoker.arguments.planned import Planned
+from stoker.auto.size import Limits
 from stoker.options import OnError, Workers
 from stoker.resume.data import Data
 
@@ -18,7 +19,8 @@ class Setup:
     """Torch's names where torch has one; `workers` says who loads."""
 
     data: Data
-    workers: Workers
+    workers: Workers  # where their number may change, those to begin with
+    limits: Limits | None  # of that; None: it stays
     policy: OnError
     planned: Planned | None
     collate_fn: Any

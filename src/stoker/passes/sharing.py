@@ -48,6 +48,10 @@ class Sharing:
             self._dealt += 1
         yield _ticket(making, row, row + 1), worker
 
+    def resize(self, workers: Workers) -> None:
+        """Others load from now on."""
+        self._workers = workers
+
     def learn(self, rows: int, busy_ns: int) -> None:
         """Take a report's time into account for the length of later runs."""
         if rows > 0:

@@ -19,21 +19,27 @@ def window_for(workers: Workers, prefetch_factor: int, rows: int | None) -> Wind
     wanted = max(1, prefetch_factor) * max(1, workers.processes)
     if rows is None:
         wanted *= workers.lanes
-        return Window(wanted, wanted, workers.max_bytes)
+        return Window(min(wanted, max(2, workers.total_lanes)), wanted, workers.prefetch_bytes, begin=wanted)
     busy = -(-2 * workers.total_lanes // rows)  # two rows for every lane
     if workers.lanes <= 1:
-        return Window(min(wanted, max(2, busy)), wanted, workers.max_bytes)
-    return Window(max(2, busy), max(wanted, busy), workers.max_bytes)
+        return Window(min(wanted, max(2, busy)), wanted, workers.prefetch_bytes)
+    return Window(max(2, busy), max(wanted, busy), workers.prefetch_bytes)
 
 
 class Window:
-    """Grows from `least` to `most` batches, as far as `max_bytes` allows."""
+    """Grows from `least` (or `begin`) to `most` batches, as far as `max_bytes` allows; that many always are."""
 
-    def __init__(self, least: int, most: int, max_bytes: int) -> None:
+    def __init__(self, least: int, most: int, max_bytes: int, begin: int | None = None) -> None:
         self._least, self._most = min(least, most), most
         self._max_bytes = max_bytes
-        self._size = self._least
+        self._size = self._least if begin is None else begin
         self._batch_bytes = 0
+
+    def resized(self, other: Window) -> Window:
+        """Another window, for other hands, that knows the batches of this one."""
+        if self._batch_bytes:
+            other.measured(self._batch_bytes)
+        return other
 
     @property
     def size(self) -> int:

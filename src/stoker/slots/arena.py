@@ -269,7 +269,7 @@ def _map_private(size_bytes: int) -> Any:
 def _no_memory(size_bytes: int, error: OSError) -> SlotMemoryError:
     return SlotMemoryError(
         f"no memory for a slot: a batch of {size_bytes:,} bytes could not be mapped ({error}). "
-        "Try a smaller batch_size, a smaller prefetch_factor, or Workers(max_bytes=...).",
+        "Try a smaller batch_size, a smaller prefetch_factor, or Workers(prefetch_bytes=...).",
         size_bytes=size_bytes,
     )
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from stoker.auto.choice import platform_start_method
 from stoker.auto.forecast import Forecast, forecast, sample_s
-from stoker.auto.probe import Probe, cores, probe
+from stoker.auto.probe import Probe, probe
+from stoker.auto.processor import cores
 from stoker.bench.isolated import run_isolated
 from stoker.bench.rebuild import kind_of
 from stoker.bench.settings import GIVEN, Setting

@@ -87,17 +87,18 @@ class Chores:
 
     def _show(self, watch: PassWatch) -> None:
         if self._page is None:
-            owner, facts = watch.owner(), watch.facts()
-            if owner is None or facts is None:
+            owner = watch.owner()
+            if owner is None or watch.facts() is None:
                 self._page_ns = NEVER
                 return
-            self._page = Page(facts)
+            self._page = Page()
             self._remove_page = weakref.finalize(owner, self._page.remove)  # also when a pass is left, or at exit
         now, before = watch.tally.total(), self._shown
         self._shown = now
         lately_s = max(1, now.pass_ns - before.pass_ns) / 1e9
         self._page.write(
             {
+                **(watch.facts() or {}),
                 "steps": now.steps,
                 "samples": now.samples,
                 "samples_per_s": (now.samples - before.samples) / lately_s,

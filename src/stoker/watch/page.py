@@ -33,8 +33,8 @@ _NUMBERS = itertools.count()
 class Page:
     """The file of one iterator."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self._facts = facts
+    def __init__(self) -> None:
+        self._facts: dict[str, Any] = {}
         self._pid = os.getpid()
         self._path: Path | None = None
         self._name = f"{self._pid}-{next(_NUMBERS)}.json"
@@ -55,7 +55,7 @@ class Page:
             folder = own_folder()
             remove_stale(folder)
             self._path = folder / self._name
-            self._facts = {**self._facts, "process_began": began(self._pid)}
+            self._facts = {"process_began": began(self._pid)}
             content |= self._facts
         aside = self._path.with_suffix(".new")
         aside.write_text(json.dumps(content), encoding="utf-8")

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from stoker.options import Workers
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -35,6 +37,9 @@ class Stats:
     retries: int  # tries of a sample beyond its first
     restarts: int  # workers that were started in the place of others
     peak_bytes: int  # proportional set size of all processes, the largest of all looks
+    fixed: Workers | None = None  # where the loader finds out how many should load: what to write down to have it so
+    changes: int = 0  # of how many load
+    decisions: tuple[str, ...] = ()  # the latest of these changes, with reasons
 
     @property
     def samples_per_s(self) -> float:
@@ -88,10 +93,15 @@ class Stats:
             f"{self.ready} batches ready",
             "memory": f"peak {self.peak_bytes / 1e6:,.1f} MB",
         }
+        if self.fixed is not None:
+            now = f"processes={self.fixed.processes}, threads={self.fixed.threads}"
+            rows["auto"] = f"Workers({now}) now, after {self.changes} changes" + "".join(
+                f"\n{'':<12} {decision}" for decision in self.decisions
+            )
         return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 
 
-_SUMS = ("steps", "samples", "size_bytes", "seconds", "wait_s", "failures", "retries", "restarts")
+_SUMS = ("steps", "samples", "size_bytes", "seconds", "wait_s", "failures", "retries", "restarts", "changes")
 _LOGGED = (
     "steps",
     "samples",
@@ -110,6 +120,7 @@ _LOGGED = (
     "failures",
     "retries",
     "restarts",
+    "changes",
     "peak_bytes",
 )
 

@@ -214,6 +214,7 @@ class Tally:
             latest = self._passes[-1] if self._passes else None
             waits_ns = [*self._waits_ns, *(wait_ns for one in self._passes for wait_ns in one.unsummed_waits_ns())]
         start_up_ns, first_batch_ns = latest.split_first if latest is not None else (0, 0)
+        read_off: dict[str, Any] = {**_NO_GAUGES, **gauges}
         return Stats(
             steps=total.steps,
             samples=total.samples,
@@ -228,7 +229,7 @@ class Tally:
             retries=total.retries,
             restarts=total.restarts,
             peak_bytes=self.memory.peak_bytes,
-            **{**_NO_GAUGES, **gauges},
+            **read_off,
         )
 
 

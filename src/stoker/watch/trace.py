@@ -130,6 +130,10 @@ class PassTrace:
         """Workers were started in the place of others."""
         self._add("restart", "i", self._pid, self._loop, now_ns, {"s": "p", "args": {"workers": workers}})
 
+    def decided(self, now_ns: int, size: str, reason: str) -> None:
+        """Another number of workers is to load."""
+        self._add("auto", "i", self._pid, self._loop, now_ns, {"s": "p", "args": {"workers": size, "because": reason}})
+
     def _step(self, begin_ns: int) -> None:
         if self._steps or self._last_end_ns < begin_ns:
             name = "step" if self._steps else "before the first batch"
@@ -160,6 +164,8 @@ class NoTrace:
     def taken(self, number: int, slot: int, what: dict[str, Any], clock: Callable[[], int]) -> None: ...
 
     def restarted(self, now_ns: int, workers: int) -> None: ...
+
+    def decided(self, now_ns: int, size: str, reason: str) -> None: ...
 
 
 NO_TRACE = NoTrace()

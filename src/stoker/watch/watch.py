@@ -2,7 +2,7 @@
 
     training loop      asked ─► got, or missed            when it waits, and for what
     whoever loads      heard, ready, taken, retried,      who did what
-                       restarted, let_go, end
+                       restarted, decided, let_go, end
     now and then       chores                             memory, the page of `stoker top`, listeners
 
 Where nobody has asked for a trace, one that writes nothing stands in its place. A step costs two calls, two looks at a
@@ -161,6 +161,10 @@ class PassWatch:
         """So many workers were started in the place of others."""
         self.count.restarts += workers
         self.trace.restarted(self._clock(), workers)
+
+    def decided(self, size: str, reason: str) -> None:
+        """Another number of workers is to load."""
+        self.trace.decided(self._clock(), size, reason)
 
     def retried(self, tries: int) -> None:
         """Samples were tried again."""

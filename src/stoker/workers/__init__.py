@@ -1,6 +1,7 @@
 """Who loads: threads of the training process, or processes × lanes.
 
 `threads`, `processes`  the two kinds of crew, with the same few methods (`stoker.contracts.Crew`)
+`nobody`     a crew without anybody
 `lanes`      how tickets become reports inside one process: a loop, several threads, or coroutines
 `tickets`    how tickets get to workers: a pipe each, or for whoever is free;  `board`  where those hang
 `wire`       tickets and reports as records of a fixed size;  `pipes`  what they travel through
@@ -14,7 +15,8 @@
 `parcel`     a dataset serialised once for all workers
 """
 
+from stoker.workers.nobody import NoCrew
 from stoker.workers.processes import ProcessCrew
 from stoker.workers.threads import ThreadCrew
 
-__all__ = ["ProcessCrew", "ThreadCrew"]
+__all__ = ["NoCrew", "ProcessCrew", "ThreadCrew"]

@@ -29,7 +29,7 @@ from collections import deque
 
 from stoker.slots import Arena
 from stoker.workers.control import ENTRY, HEAD, NEXT, Control
-from stoker.workers.tickets import Key
+from stoker.workers.tickets import NOBODY, Key
 from stoker.workers.wire import RECORD
 
 _OPEN = struct.Struct("<q")  # number + 1 while a ticket can be taken; -1 - number afterwards
@@ -131,6 +131,10 @@ class Publisher(Board):
             waiting.clear()
         return lost
 
+    def rouse(self, count: int) -> None:
+        """Let so many lanes look up that may be asleep: there is something new for them beside tickets."""
+        self._permit(count)
+
     def _permit(self, count: int) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it holds far more permits than the board has places
             os.write(self._permits, b"." * count)
@@ -146,16 +150,17 @@ class Claims(Board):
         self._next = 0  # what is below was taken, by whoever
 
     def take(self) -> tuple[int, bytes] | None:
-        """Block until a ticket could be taken: its number and record. None when there will be no more.
+        """Block for a permit, and take a ticket: its number and record. No record: the permit was one too many.
 
-        Raises BlockingIOError where lanes are coroutines and there is none now.
+        None when there will be no more. Raises BlockingIOError where lanes are coroutines and there is none now.
         """
-        while os.read(self._permits, 1):
-            number = self._claim()
-            if number is not None:
-                begin = self._entry(number) + 1
-                return number, self._cells[begin : begin + RECORD // 8].tobytes()
-        return None
+        if not os.read(self._permits, 1):
+            return None
+        number = self._claim()
+        if number is None:
+            return NOBODY, b""
+        begin = self._entry(number) + 1
+        return number, self._cells[begin : begin + RECORD // 8].tobytes()
 
     def release(self, number: int) -> None:
         """The ticket was answered."""

@@ -4,6 +4,7 @@
     NOTE         three numbers: the current epoch's note
     HEAD, NEXT   of the board (see `board`)
     heard        one a seat: how many payloads of that worker's outbox the training process has read
+    wanted       one a seat: how many lanes are to be at work there; 0 asks its worker to leave
     lanes        eight numbers a lane: what it is doing
     board        the tickets that any worker may take
 
@@ -21,12 +22,7 @@ from stoker.contracts import EpochNote
 EPOCH, NOTE, HEAD, NEXT = 0, 1, 4, 5
 _SEATS_AT = 8
 LANE_SPAN = 8
-NUMBER, FIRST, ROW, SINCE = (
-    0,
-    1,
-    2,
-    3,
-)  # batch + 1 (0: idle), the ticket's first row, row at hand, since when in ns
+NUMBER, FIRST, ROW, SINCE = range(4)  # batch + 1 (0: idle), the ticket's first row, row at hand, since when in ns
 ENTRY = 11  # numbers of a ticket on the board: whether it can be taken, and its record
 _LEAST_ENTRIES = 1024
 _UNSIGNED = 2**64 - 1  # seeds are unsigned, the control room's numbers signed
@@ -51,7 +47,7 @@ class Control:
 
     @property
     def lanes_at(self) -> int:
-        return _SEATS_AT + self.seats
+        return _SEATS_AT + 2 * self.seats
 
     @property
     def size_bytes(self) -> int:
@@ -59,6 +55,9 @@ class Control:
 
     def heard_at(self, seat: int) -> int:
         return _SEATS_AT + seat
+
+    def wanted_at(self, seat: int) -> int:
+        return _SEATS_AT + self.seats + seat
 
     def lane_at(self, seat: int, lane: int) -> int:
         """Where a lane notes what it is doing."""

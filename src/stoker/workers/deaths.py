@@ -20,7 +20,9 @@ from stoker.options import Workers
 from stoker.workers.control import ROW, SINCE, Control
 from stoker.workers.ends import exit_code
 
-TOO_LARGE = 77  # exit code of a worker that holds more memory than it may: it wants to be replaced
+# Exit codes of workers that leave by themselves, between two tickets: nobody's fault.
+TOO_LARGE = 77  # it holds more memory than it may, and wants to be replaced
+NOT_WANTED = 78  # it was asked to leave
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
 _DEATHS_OF_A_BAD_SAMPLE = 2
 

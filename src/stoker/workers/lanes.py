@@ -1,6 +1,6 @@
 """Inside one process: how tickets become reports.
 
-One lane is a plain loop in the calling thread. Several lanes are threads, each with the same loop: whoever is free
+One lane is a plain loop in the calling thread. Further lanes are threads, each with the same loop: whoever is free
 takes the next ticket. For datasets that are awaited, lanes are coroutines of one event loop. All three get their
 tickets from a `take` that blocks (or is awaited) and gives None when there will be no more, and put their reports
 into a `send`.
@@ -45,13 +45,14 @@ def serve(job: Job, desk: Desk, lane: int = 0) -> None:
 
 def serve_in_threads(job: Job, desk: Desk, lanes: int, name: str) -> list[threading.Thread]:
     """Start a thread a lane; they end when there are no more tickets."""
-    threads = [
-        threading.Thread(target=_serve_or_end, args=(job, desk, lane), name=f"{name}-lane-{lane}", daemon=True)
-        for lane in range(lanes)
-    ]
-    for thread in threads:
-        thread.start()
-    return threads
+    return [serve_in_thread(job, desk, lane, name) for lane in range(lanes)]
+
+
+def serve_in_thread(job: Job, desk: Desk, lane: int, name: str) -> threading.Thread:
+    """Start one more lane."""
+    thread = threading.Thread(target=_serve_or_end, args=(job, desk, lane), name=f"{name}-lane-{lane}", daemon=True)
+    thread.start()
+    return thread
 
 
 def _serve_or_end(job: Job, desk: Desk, lane: int) -> None:

@@ -31,9 +31,9 @@ from stoker.interrupts import deafness_over
 from stoker.slots import Arena
 from stoker.workers.board import Claims
 from stoker.workers.control import EPOCH, FIRST, NUMBER, ROW, SINCE, Control, read_note
-from stoker.workers.deaths import TOO_LARGE
+from stoker.workers.deaths import NOT_WANTED, TOO_LARGE
 from stoker.workers.identity import Identity
-from stoker.workers.lanes import Desk, serve, serve_async, serve_in_threads, slots_of
+from stoker.workers.lanes import Desk, serve, serve_async, serve_in_thread, slots_of
 from stoker.workers.parcel import Parcel
 from stoker.workers.tickets import PrivateTaker, Taker
 from stoker.workers.wire import ReportWriter, TicketCode
@@ -83,15 +83,12 @@ def worker_main(station: Station) -> None:
     threading.Thread(target=_leave_with, args=(station.owner_pid,), name="stoker-watch", daemon=True).start()
     Identity(station.seat, station.parcel.content.dataset).assume()
     job = _open_job(station)
-    desk = Seat(station, job).desk()
-    lanes = station.seat.lanes
+    seat = Seat(station, job)
     if station.coroutines:
-        asyncio.run(serve_async(job, desk, lanes, _async_take(station, desk)))
-    elif lanes == 1:
-        serve(job, desk)
+        desk = seat.desk()
+        asyncio.run(serve_async(job, desk, station.seat.lanes, _async_take(station, desk)))
     else:
-        for thread in serve_in_threads(job, desk, lanes, f"worker-{station.seat.id}"):
-            thread.join()
+        seat.serve()
 
 
 def _leave_it_to_the_owner(number: int, frame: Any) -> None:
@@ -140,7 +137,11 @@ class FailedJob:
 
 
 class Seat:
-    """A worker's place at work: where its lanes take tickets, begin epochs and send reports."""
+    """A worker's place at work: where its lanes take tickets, begin epochs and send reports.
+
+    How many lanes are at work is looked up whenever one of them takes a ticket: it starts those that are missing, and
+    ends itself if it is one too many. A worker that is asked to leave does so when no lane has a ticket any more.
+    """
 
     def __init__(self, station: Station, job: Job) -> None:
         control = Control(station.seat.count, station.seat.lanes)
@@ -149,22 +150,33 @@ class Seat:
         self._answers = ReportWriter(station.arena, control, station.seat.id)
         self._tickets = _taker(station, control)
         self._lanes = control.lanes_of(station.seat.id)
+        self._wanted_at = control.wanted_at(station.seat.id)
+        self._threads: dict[int, threading.Thread] = {}  # of lanes beyond the first
+        self._hiring = threading.Lock()
         self._epoch = 0  # the one that the job has begun
         self._beginning = threading.Lock()
-        self._is_leaving = False  # too large: it goes as soon as no lane is at work
+        self._leaving_as: int | None = None  # its exit code, once it is to go: as soon as no lane is at work
 
     def desk(self) -> Desk:
         return Desk(
             self._take, self._send, slots_of(self._station.arena), self._is_cancelled, _end_process, self._marker
         )
 
+    def serve(self) -> None:
+        """Work with as many lanes as are wanted, the first of them in this thread, until there are no more tickets."""
+        serve(self._job, self.desk())
+        for thread in list(self._threads.values()):
+            thread.join()
+
     def _take(self, lane: int) -> Ticket | None:
         while True:
-            if self._is_leaving:
-                threading.Event().wait()  # for ever: the last lane that is at work ends the process
+            if not self._is_staying(lane):
+                return None
             taken = self._tickets.take()
             if taken is None:
                 return None
+            if not taken[1]:
+                continue
             ticket = self._code.decode(taken[1])
             ticket.claim = taken[0]
             if not self._station.coroutines:  # those hold many tickets at a time
@@ -177,6 +189,29 @@ class Seat:
                 continue
             self._begin_epoch_of(ticket)
             return ticket
+
+    def _is_staying(self, lane: int) -> bool:
+        """Whether this lane is still wanted; if more are, they are started. Does not return if the worker is to go."""
+        wanted = self._cells[self._wanted_at]
+        if not wanted:
+            self._leaving_as = self._leaving_as or NOT_WANTED
+            self._leave_if_idle()
+        if self._leaving_as is not None:
+            threading.Event().wait()  # for ever: the last lane that is at work ends the process
+        if wanted > 1 + len(self._threads) and not self._station.coroutines:
+            self._hire(wanted)
+        if lane < wanted:
+            return True
+        with self._hiring:
+            self._threads.pop(lane, None)
+        return False
+
+    def _hire(self, wanted: int) -> None:
+        name = f"worker-{self._station.seat.id}"
+        with self._hiring:
+            for lane in range(1, wanted):
+                if lane not in self._threads:
+                    self._threads[lane] = serve_in_thread(self._job, self.desk(), lane, name)
 
     def _begin_epoch_of(self, ticket: Ticket) -> None:
         with self._beginning:  # no lane loads for an epoch whose note has not been read
@@ -198,13 +233,14 @@ class Seat:
             _leave(0)  # nobody listens any more: the loader was closed
         self._cells[self._lanes[lane]] = 0
         self._tickets.release(ticket.claim)
-        self._leave_if_too_large()
-
-    def _leave_if_too_large(self) -> None:
         most = self._station.max_bytes
-        self._is_leaving = self._is_leaving or (most is not None and _private_bytes() > most)
-        if self._is_leaving and not any(self._cells[place] for place in self._lanes):
-            _leave(TOO_LARGE)
+        if most is not None and _private_bytes() > most:
+            self._leaving_as = TOO_LARGE
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if self._leaving_as is not None and not any(self._cells[place] for place in self._lanes):
+            _leave(self._leaving_as)
 
     def _marker(self, lane: int) -> Callable[[int], None] | None:
         return _marker(self._cells, self._lanes[lane], self._station.timed) if self._station.watched else None

@@ -68,7 +68,21 @@ class ProcessCrew:
 
     @property
     def workers(self) -> list[Any]:
-        return self._seats.workers
+        return self._seats.seated
+
+    def pid_of(self, worker: int) -> int | None:
+        pid: int | None = self._seats.workers[worker].pid
+        return pid
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was asked for is answered."""
+        return not self._handed
+
+    def resize(self, processes: int, lanes: int) -> None:
+        """Let so many processes with so many lanes each be at work from now on; who is too many leaves by itself."""
+        too_many = self._seats.resize(processes, lanes)
+        self._handed.sender.rouse(too_many)
 
     @property
     def restarts(self) -> int:
@@ -153,7 +167,7 @@ class ProcessCrew:
 
     def _hear_from_all(self) -> None:
         """Wait until every worker has run `init_fn`: what that raises belongs to the one who starts them."""
-        waiting = set(range(len(self.workers)))
+        waiting = set(range(len(self.workers)))  # each with a pipe of its own, so all seats are taken
         for number in waiting:
             self.submit(Ticket(-1 - number, Ask.READY, 0, 0, 0, 1, self._epoch), number)
         while waiting:

@@ -64,8 +64,9 @@ class Recovery:
         reports += [report for number in dead for report in self._bury(number, lost)]
         self._suspects.take_back(lost)
         for number in dead:
-            self._deaths.pause()
-            self._seats.replace(number)
+            if not self._seats.has_left(number):
+                self._deaths.pause()
+            self._seats.refill(number)
         self._suspects.go_on()
         for key, was_taken in lost.items():
             self._handed.send_again(key, was_taken)
@@ -75,6 +76,8 @@ class Recovery:
     def _bury(self, number: int, lost: dict[Key, bool]) -> list[Report]:
         """Find out what a dead worker was doing, and who is to blame; what can be tried again stays in `lost`."""
         worker, lanes = self._seats.workers[number], self._control.lanes_of(number)
+        if self._seats.has_left(number):  # what another of its lanes had only just taken is sent again
+            return []
         held = self._held_by(number, [key for key, was_taken in lost.items() if was_taken])
         code = exit_code(worker)
         if not self._deaths.survive(code):

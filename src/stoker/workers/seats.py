@@ -1,4 +1,8 @@
-"""The seats of a crew: a process in each, started, seen to end, and another started in its place."""
+"""The seats of a crew: a process in each, started, seen to end, and another started in its place.
+
+How many seats are taken may change while the crew works: the first so many are, and whoever sits beyond them is asked
+to leave when its tickets are done. Whether a seat is to be taken is written in the control room, by nobody but this.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from stoker.options import Workers
 from stoker.slots import Arena
 from stoker.workers.birth import watchful_name
 from stoker.workers.control import EPOCH, Control
-from stoker.workers.ends import end_now, has_ended, watch_end
+from stoker.workers.deaths import NOT_WANTED
+from stoker.workers.ends import end_now, exit_code, has_ended, watch_end
 from stoker.workers.main import Descriptor, Station, worker_main
 from stoker.workers.parcel import Parcel
 from stoker.workers.pipes import Pipes, check_descriptors
@@ -23,10 +28,10 @@ from stoker.workers.pipes import Pipes, check_descriptors
 
 @dataclass(frozen=True)
 class Staff:
-    """How many processes, and what they are given."""
+    """How many processes there may be, and what they are given."""
 
     processes: int
-    lanes: int
+    lanes: int  # of each, at most
     context: Any  # a multiprocessing context
     base_seed: int
     init_fn: Callable[[int], Any] | None = None
@@ -34,6 +39,7 @@ class Staff:
     coroutines: bool = False
     states: Sequence[Any] = ()  # each worker's place, in a run that is resumed
     options: Workers = field(default_factory=Workers)
+    size: tuple[int, int] | None = None  # processes and lanes to begin with, where their number may change
 
 
 class Seats:
@@ -47,21 +53,61 @@ class Seats:
         self.handles_term = callable(signal.getsignal(signal.SIGTERM))
         self._arena, self._control, self._pipes = arena, control, pipes
         self._states: list[Any] = list(staff.states) or [None] * staff.processes
+        self._leaving: set[int] = set()  # seats whose worker was asked to leave, gone or not
+        self._empty: set[int] = set()  # those of them whose worker is gone
 
     def fill(self) -> None:
-        """Start everybody."""
-        for number in range(self.staff.processes):
-            self.workers.append(self._start(number))
-        if not self.staff.options.replaces:
+        """Start whoever is there from the beginning."""
+        self.resize(*(self.staff.size or (self.staff.processes, self.staff.lanes)))
+        if not self.staff.options.replaces and self.staff.size is None:
             self.parcel.close()
+
+    def resize(self, processes: int, lanes: int) -> int:
+        """Let so many be at work from now on, with so many lanes each; says how many lanes are too many now."""
+        cells, too_many = self._arena.control, 0
+        for number in range(self.staff.processes):
+            place, wanted = self._control.wanted_at(number), lanes if number < processes else 0
+            too_many += max(0, cells[place] - wanted)
+            if cells[place] and not wanted:
+                self._leaving.add(number)
+            cells[place] = wanted
+        for number in range(processes):
+            if number == len(self.workers):
+                self.workers.append(self._start(number))
+            elif number in self._empty:
+                self._take(number)
+        self._poll = self._make_poll()
+        return too_many
+
+    def refill(self, number: int) -> None:
+        """Start another in the place of one that is gone, if somebody is wanted there."""
+        if self._is_wanted(number):
+            self.restarts += not self.has_left(number)
+            self._take(number)
+        else:
+            self._empty.add(number)
         self._poll = self._make_poll()
 
-    def replace(self, number: int) -> None:
-        """Start another in the place of one that is gone, with an empty outbox."""
+    def has_left(self, number: int) -> bool:
+        """Whether the worker that was there has left because it was asked to."""
+        return number in self._leaving and exit_code(self.workers[number]) == NOT_WANTED
+
+    @property
+    def seated(self) -> list[Any]:
+        """The workers that are there."""
+        return [worker for number, worker in enumerate(self.workers) if number not in self._empty]
+
+    def _is_wanted(self, number: int) -> bool:
+        return bool(self._arena.control[self._control.wanted_at(number)])
+
+    def _take(self, number: int) -> None:
+        """Let a new worker take a seat, with an empty outbox."""
         self._arena.control[self._control.heard_at(number)] = 0
+        for place in self._control.lanes_of(number):  # marks that were left behind
+            self._arena.control[place] = 0
         self.workers[number] = self._start(number)
-        self.restarts += 1
-        self._poll = self._make_poll()
+        self._empty.discard(number)
+        self._leaving.discard(number)
 
     def note_place(self, number: int, state: Any) -> None:
         """Where a worker's dataset stands: whoever replaces it goes on from there."""
@@ -76,7 +122,7 @@ class Seats:
         return bool(self._poll.poll(patience_ms))
 
     def ended(self) -> list[int]:
-        return [number for number, worker in enumerate(self.workers) if has_ended(worker)]
+        return [number for number, worker in enumerate(self.workers) if number not in self._empty and has_ended(worker)]
 
     def end(self, number: int) -> None:
         """End a worker that does not answer."""
@@ -85,7 +131,7 @@ class Seats:
     def _make_poll(self) -> select.poll:
         poll = select.poll()
         poll.register(self._pipes.report_reader, select.POLLIN)
-        for worker in self.workers:
+        for worker in self.seated:
             poll.register(worker.end, select.POLLIN)
         return poll
 

@@ -28,6 +28,9 @@ class ThreadCrew:
     workers: Sequence[Any] = ()  # no processes
     restarts = 0
 
+    def pid_of(self, worker: int) -> int | None:
+        return None
+
     def __init__(self, job: Job, arena: Arena, lanes: int, coroutines: bool = False, state: Any = None) -> None:
         self._job = job
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()

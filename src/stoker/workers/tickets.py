@@ -45,12 +45,18 @@ class Sender(Protocol):
         They are no longer on their way.
         """
 
+    def rouse(self, count: int) -> None:
+        """Let so many lanes look up that may be asleep."""
+
 
 class Taker(Protocol):
     """A worker's side."""
 
     def take(self) -> tuple[int, bytes] | None:
-        """Block for a ticket: a number to release it by, and its record. None when there will be no more."""
+        """Block for a ticket: a number to release it by, and its record. None when there will be no more.
+
+        A record may be empty: then there was nothing after all.
+        """
 
     def release(self, number: int) -> None:
         """The ticket was answered."""
@@ -101,6 +107,9 @@ class PrivateSender:
         if self._alone == worker:
             self._alone = NOBODY
         return dict.fromkeys(lost, True)
+
+    def rouse(self, count: int) -> None:
+        """Nobody is asked to leave whose tickets are his own."""
 
 
 class PrivateTaker:

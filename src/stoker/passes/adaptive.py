@@ -1,0 +1,207 @@
+"""A pass whose hands change while it goes on: none, or any number of processes with any number of lanes.
+
+    made here, when asked for ──── hire ───► made by a crew ──── resize ───► by a larger or smaller one
+             ▲                                    │
+             └── when all of its batches are out ─┘ let go
+
+What comes next is drawn from one stream, whoever loads it, and handed over in one order: a change of hands is seen in
+nothing but time. The course's steering says when; here it is done, and told when it is done, since what was under way
+before says nothing of the new hands.
+
+Processes are started when the loop waits anyway, as far as there is such a moment: a fork stops this thread for some
+milliseconds. Without workers there is none, so there it costs the batch that is asked for next.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from typing import Any
+
+from stoker.auto.size import Size
+from stoker.auto.steering import Steering
+from stoker.batches import DROPPED, Delivery, InlineBatches
+from stoker.contracts import Answer, Crew, Report
+from stoker.options import Workers
+from stoker.passes.crewed import CrewedPass
+from stoker.passes.here import Here
+from stoker.workers import NoCrew, ProcessCrew
+
+
+class AdaptivePass(CrewedPass):
+    """Begins with what the loader's steering has found so far, and goes on as it says."""
+
+    _maker: InlineBatches | Delivery  # type: ignore[assignment]
+    _crew: Crew
+
+    # A pass begins.
+
+    def _start(self) -> None:
+        self._under_way = {}
+        self._made_here = self._assembly.inline(self._pool)
+        self._delivery = Delivery(self._pool)
+        self._size = self._steering.size
+        self._wanted = self._size  # differs while a change is on its way
+        self._window = self._assembly.window_of(self._workers_of(self._size), self._size.ahead)
+        self._awaited: set[int] = set()  # workers that were started, and have not been heard of yet
+        self._is_letting_go = False
+        if self._size.processes:
+            self._hire(self._size)
+        else:
+            self._make_here_again()
+            self._tell_changed()
+
+    def _restart(self) -> None:
+        self._begin_here()
+        self._set_window()
+        super()._restart()
+        if self._steering.size != self._size:  # decided in the last epoch's last moments
+            self._change_to(self._steering.size)
+
+    @property
+    def _steering(self) -> Steering:
+        steering = self._course.steering
+        assert steering is not None  # what makes a pass one of these
+        return steering
+
+    def _workers_of(self, size: Size) -> Workers:
+        return self._assembly.workers.fixed_at(size.processes, size.lanes)
+
+    # Batches are taken.
+
+    def _next(self) -> Any:
+        if self._steering.is_due:
+            self._steer()
+        if self._is_letting_go and not self._sequence:
+            self._let_go()
+        if self._is_crewed:
+            return super()._next()
+        while True:
+            batch = self._next_here()
+            if batch is not DROPPED:
+                return batch
+
+    def _next_here(self) -> Any:
+        draw = self._draw()
+        if draw is None:
+            raise StopIteration
+        number = self._asked_for - 1
+        self._behind.append(functools.partial(self._cursor.passed_in_stream, number, draw.end, draw.state))
+        began_s, began_processor_s = time.perf_counter(), time.thread_time()
+        batch = self._make_here(self._here, draw, number)
+        self._steering.loaded(len(draw.keys), time.perf_counter() - began_s, time.thread_time() - began_processor_s)
+        return batch
+
+    def _hear(self, report: Report) -> None:
+        super()._hear(report)
+        if report.answer is Answer.DONE:
+            self._steering.loaded(report.stop - report.start, report.busy_ns / 1e9)
+        if report.worker in self._awaited:  # they are there; an idle one may not be heard of for long
+            self._awaited.clear()
+            self._tell_changed()
+
+    def _take_reports(self) -> None:
+        if self._wanted.processes > self._size.processes:
+            try:
+                self._resize()  # the loop waits anyway
+            except OSError as error:
+                self._give_up(error)
+        super()._take_reports()
+
+    def _fill(self) -> None:
+        if self._is_crewed and not self._is_letting_go:
+            super()._fill()
+
+    # For the watch.
+
+    def gauges(self) -> dict[str, int]:
+        return {**super().gauges(), "lanes": self._size.lanes}
+
+    def facts(self) -> dict[str, Any] | None:
+        facts, latest = super().facts(), self._steering.latest
+        if facts is None:
+            return None
+        return {**facts, "workers": self._size.processes, "lanes": self._size.lanes, "auto": latest}
+
+    # Hands change.
+
+    @property
+    def _is_crewed(self) -> bool:
+        return isinstance(self._crew, ProcessCrew)
+
+    def _steer(self) -> None:
+        noted = self._steering.look(self._course.watch.tally.total(), self.pids())
+        if noted is not None:
+            self._watch.decided(str(noted.size), noted.reason)
+            self._change_to(noted.size)
+
+    def _change_to(self, size: Size) -> None:
+        self._wanted = size
+        try:
+            if not self._is_crewed:
+                self._hire(size)
+            elif not size.processes:
+                self._is_letting_go = True
+            elif self._is_letting_go or size.processes <= self._size.processes:
+                self._resize()
+        except OSError as error:  # no more processes or descriptors to be had: training goes on with those there are
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._wanted = self._size
+        if isinstance(self._crew, ProcessCrew):
+            self._crew.resize(self._size.processes, self._size.lanes)
+        self._steering.refused(self._size, str(error))
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        self._steering.changed(self._course.watch.tally.total(), self.pids())
+
+    def _hire(self, size: Size) -> None:
+        """Start a crew."""
+        crew = self._assembly.growing_crew(self._pool.arena, self._base_seed or 0, size)
+        self._use(crew, self._delivery)
+        self._epoch = crew.begin_epoch(self._epoch_note)
+        self._size = self._wanted = size
+        self._awaited = set(range(size.processes))
+        self._set_window()
+        self._fill()
+
+    def _resize(self) -> None:
+        """Let another number of processes and lanes be at work."""
+        before, crew = self._size, self._crew
+        assert isinstance(crew, ProcessCrew)
+        crew.resize(self._wanted.processes, self._wanted.lanes)
+        self._size, self._is_letting_go = self._wanted, False
+        self._awaited = set(range(before.processes, self._size.processes))
+        self._set_window()
+        self._fill()
+        if not self._awaited:
+            self._tell_changed()
+
+    def _set_window(self) -> None:
+        workers = self._workers_of(self._size)
+        self._sharing.resize(workers)
+        self._window = self._window.resized(self._assembly.window_of(workers, self._size.ahead))
+
+    def _let_go(self) -> None:
+        """All that the crew was asked for is handed over: it goes."""
+        self._close()
+        self._size = self._wanted
+        self._is_letting_go = False
+        self._make_here_again()
+        self._tell_changed()
+
+    def _make_here_again(self) -> None:
+        self._use(NoCrew(), self._made_here)
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        self._here = Here(self._made_here, self._failures, self._reserves, self._epoch_note)
+
+    def _use(self, crew: Crew, maker: InlineBatches | Delivery) -> None:
+        self._crew, self._maker = crew, maker
+        self._restarts = 0  # of this crew, as far as they were counted
+        self._close = weakref.finalize(self, crew.close)
+        self._pool.own_workers = lambda: crew.workers
