@@ -193,7 +193,8 @@ class Numbers:
 def test_the_loader_logs_what_was_chosen_and_why(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="stoker.auto"):
         loader = stoker.DataLoader(Numbers(), batch_size=4, num_workers="auto")
-    assert loader.workers == INLINE
+    assert loader.stats().fixed == INLINE
+    assert loader.workers.is_range
     assert "chose processes=0, threads=0: a sample takes" in caplog.text
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
@@ -202,10 +203,10 @@ def test_the_loader_logs_what_was_chosen_and_why(caplog: pytest.LogCaptureFixtur
 def test_the_start_method_that_a_loader_is_given_counts(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(
-        auto, "choose", lambda _dataset, method: asked.append(method) or auto.Choice(INLINE, "scripted")
+        auto, "choose", lambda _dataset, method, _measure: asked.append(method) or auto.Choice(INLINE, "scripted")
     )
     stoker.DataLoader(Numbers(), num_workers="auto", multiprocessing_context=None)
-    auto.decide(Numbers(), context)
+    auto.decide(auto.Wanted(Numbers(), context=context))
     assert asked == [auto.platform_start_method(), "spawn"]
 
 

@@ -94,7 +94,7 @@ class Asked:
         return self.sampler is not None or self.batch_sampler is not None
 
     def show_on(self, loader: Any, workers: Workers) -> None:
-        """Let a loader have our arguments as attributes, as far as their names are free; `workers` were chosen."""
+        """Let a loader have our arguments as attributes, as far as their names are free; with `workers` as chosen."""
         shown = {"workers": workers, **{name: getattr(self, name) for name in _SHOWN}}
         if self.plan is not None:
             shown["last"] = self.last

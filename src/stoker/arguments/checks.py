@@ -22,11 +22,24 @@ from stoker.sources.fetch import is_async
 def is_left_to_loader(asked: Asked) -> bool:
     """Whether how many load is for the loader to find out."""
     given: Any = asked.workers
-    if isinstance(given, Workers) and given.is_range and asked.num_workers not in (0, "auto"):
+    if isinstance(given, Workers) and given.is_range and not _is_within(asked.num_workers, given):
         raise ValueError(
-            f"num_workers={asked.num_workers!r} is a number, and workers={given} has a range: give one of them."
+            f"num_workers={asked.num_workers!r} is not within the range of workers={given}: give one of them."
         )
-    return asked.num_workers == "auto" or (isinstance(given, Workers) and given.is_range)
+    is_left = asked.num_workers == "auto" or (isinstance(given, Workers) and given.is_range)
+    if is_left and isinstance(given, Workers) and given.share == "parts":
+        raise ValueError(
+            'share="parts" gives every worker its part of each batch, so that their number matters: give a number of '
+            "processes, or leave share out, and whoever is free takes the next rows."
+        )
+    return is_left
+
+
+def _is_within(num_workers: Any, given: Workers) -> bool:
+    """Whether this number says nothing against a range; one that is made anew from attributes has some number."""
+    if num_workers in (0, "auto"):
+        return True
+    return isinstance(num_workers, int) and num_workers <= max(1, given.most_processes or given.processes)
 
 
 def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, context: Any) -> Workers:
@@ -41,7 +54,7 @@ def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, cont
         return workers
     if has_thread_workers(context) and num_workers:
         return _thread_workers(num_workers, dataset)
-    if not isinstance(num_workers, numbers.Integral):
+    if not isinstance(num_workers, numbers.Integral):  # "auto" is not asked here
         raise TypeError(
             f'num_workers should be a whole number or "auto", but got {num_workers!r} ({type(num_workers).__name__})'
         )

@@ -64,6 +64,11 @@ class Settled:
     prefetch_factor: int | None  # that of threads too, which torch would refuse
     is_theirs: bool  # the user's own batch sampler says what makes a batch
 
+    @property
+    def shown_workers(self) -> Workers:
+        """What a loader that is made anew from this one's attributes is to be given."""
+        return self.workers if self.limits is None else self.limits.written_in(self.workers)
+
 
 def settle(asked: Asked) -> Settled:
     """Apply the rules."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.options import Workers
 
@@ -45,6 +45,16 @@ class Limits:
             return Size(0)
         lanes = min(self.most_lanes, max(self.least_lanes, size.lanes))
         return Size(processes, lanes, min(self.most_ahead, size.ahead))
+
+    def written_in(self, options: Workers) -> Workers:
+        """These limits as the ranges of a `Workers`."""
+        return replace(
+            options,
+            processes=self.least_processes,
+            most_processes=self.most_processes,
+            threads=self.least_lanes if self.least_lanes > 1 else 0,
+            most_threads=self.most_lanes,
+        )
 
     @classmethod
     def of(cls, workers: Workers | None, is_most: bool, core_count: int) -> Limits:

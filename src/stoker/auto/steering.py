@@ -77,6 +77,19 @@ class Steering:
         settled = self._controller.settled
         return self.workers.fixed_at(settled.processes, settled.lanes)
 
+    def in_words(self) -> str:
+        """What it has come to, and where it met its limits."""
+        settled, limits = self._controller.settled, self.limits
+        met = [
+            f"no more than {most} {name} may be tried"
+            for most, name, now in (
+                (limits.most_processes, "processes", settled.processes),
+                (limits.most_lanes, "threads each", settled.lanes),
+            )
+            if now == most
+        ]
+        return f'"auto" has come to {settled} in {self.changes} changes' + "".join(f"; {one}" for one in met)
+
     def shown(self) -> dict[str, Any]:
         """What the statistics say of it."""
         return {"fixed": self.fixed, "changes": self.changes, "decisions": tuple(map(str, self.noted))}

@@ -39,6 +39,7 @@ class Running:
     wait_share: float  # likewise
     ready: int
     restarts: int
+    auto: str  # what "auto" decided last; empty where it does not decide
     age_s: float  # since the page was written
     command: str
     memory_bytes: int  # proportional set size of the process and all below it
@@ -85,6 +86,7 @@ def _made_sense_of(page: dict[str, Any], now_s: float) -> Running:
         wait_share=float(page["wait_share"]),
         ready=int(page["ready"]),
         restarts=int(page["restarts"]),
+        auto=str(page.get("auto", "")),
         age_s=max(0.0, now_s - float(page["written"])),
         command=_command(process),
         memory_bytes=sum(proportional_bytes(one) for one in and_all_below(process)),

@@ -31,7 +31,7 @@ from stoker.diagnosis.facts import Cause, Change, Diagnosis, TriedChange, diagno
 from stoker.diagnosis.ground import Ground
 from stoker.diagnosis.judge import judge
 from stoker.diagnosis.measuring import Tell, measure_facts
-from stoker.diagnosis.rig import DiagnosisError, Step, rig_of
+from stoker.diagnosis.rig import DiagnosisError, Step, auto_says, rig_of
 from stoker.diagnosis.trials import try_all
 
 __all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "TriedChange", "diagnose", "diagnosis_from_json"]
@@ -61,6 +61,6 @@ def diagnose(
     with briefly():
         facts = measure_facts(rig, ground, deadline, tell)
         tried = try_all(rig, facts, ground, deadline, tell)
-    facts = replace(facts, rereads=ground.rereads)
+    facts = replace(facts, rereads=ground.rereads, auto=auto_says(loader))
     cause = judge(facts, tried)
     return Diagnosis(cause, verdict(facts, cause), facts, tried, numbers(facts), advice(facts, cause, tried))

@@ -211,6 +211,7 @@ class Facts:
     rereads: bool = False  # passes had to read samples again that earlier ones had read
     hurried: str = ""  # what there was no time for
     swapped_bytes: int = 0  # that the machine has moved to and from its swap meanwhile
+    auto: str = ""  # what "auto" did meanwhile, and what it could not reach
 
     @property
     def is_crowded(self) -> bool:

@@ -65,7 +65,7 @@ def given_of(loader: Any) -> GivenLoader:
         cores=cores(),
         batches=_length(loader),
         batch_size=loader.batch_size,
-        processes=int(loader.num_workers),
+        processes=int(loader.num_workers) if workers is None else workers.processes,
         lanes=max(1, workers.lanes) if workers is not None else 1,
         prefetch=loader.prefetch_factor,
         keeps_workers=bool(loader.persistent_workers) and loader.num_workers > 0,
@@ -75,6 +75,16 @@ def given_of(loader: Any) -> GivenLoader:
         can_pin=_can_pin(),
         same_order=_has_same_order(loader),
     )
+
+
+def auto_says(loader: Any) -> str:
+    """What "auto" has come to for this loader, if it has one; and where it met its limits."""
+    if kind_of(loader) != STOKER:
+        return ""
+    from stoker.loader.dataloader import course_of
+
+    steering = course_of(loader).steering
+    return "" if steering is None else steering.in_words()
 
 
 def _check_iterable(loader: Any) -> None:

@@ -18,7 +18,8 @@ _SWAPPED_BYTES = 20e6  # less is what any machine does now and then: a guess
 def verdict(facts: Facts, cause: Cause) -> str:
     """The verdict, as one sentence; before it, what makes it doubtful."""
     doubts = "".join(f"{doubt} " for doubt in first_of_all(facts))
-    return f"{doubts}{_head(facts)} {cause.value}; {_BECAUSE[cause](facts)}."
+    did = f" {facts.auto}." if facts.auto else ""
+    return f"{doubts}{_head(facts)} {cause.value}; {_BECAUSE[cause](facts)}.{did}"
 
 
 def first_of_all(facts: Facts) -> Iterator[str]:
@@ -297,6 +298,8 @@ def numbers(facts: Facts) -> tuple[tuple[str, str], ...]:
 
 def _numbers(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "loader without a model", _pace(facts, facts.alone)
+    if facts.auto:
+        yield "who loads", facts.auto
     if facts.model_s is not None:
         speed = f"{facts.alone.rows / facts.model_s:,.0f}" if facts.model_s else "∞"
         yield "model on a batch in memory", f"{speed} samples/s, {duration(facts.model_s)} a step"

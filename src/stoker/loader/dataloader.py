@@ -119,7 +119,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.prefetch_factor = settled.prefetch_factor
         if settled.planned is not None:
             settled.planned.settle(self.sampler, self.batch_sampler, settled.is_theirs)
-        asked.show_on(self, settled.workers)
+        asked.show_on(self, settled.shown_workers)
         self._set_up(asked, settled)
 
     # Of a subclass that never calls our constructor and iterates by itself, as torchdata's StatefulDataLoader does when
@@ -204,8 +204,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def save_tuned(self, path: str | os.PathLike[str]) -> None:
         """Write down who loads now, for `DataLoader(dataset, tuned=path)`: what "auto" has found so far."""
-        workers, steering = setup_of(self).workers, self._course.steering
-        fixed = workers if steering is None else steering.fixed
+        fixed = setup_of(self).workers
         prefetch = self.prefetch_factor if fixed.processes or fixed.threads else None
         tuned = Tuned(fixed.processes, fixed.threads, fixed.start_method, prefetch_factor=prefetch, cores=cores())
         tuned.save(path)
@@ -276,6 +275,8 @@ def setup_of(loader: DataLoader[Any]) -> Setup:
     workers, limits, asked = settled.workers, settled.limits, settled.decided
     if loader.num_workers != settled.torch["num_workers"]:  # somebody has said how many
         workers, limits = replace(workers, processes=int(loader.num_workers)), None
+    elif loader._course.steering is not None:
+        workers = loader._course.steering.fixed
     return Setup(
         loader._course.data,
         workers,
@@ -297,6 +298,11 @@ def setup_of(loader: DataLoader[Any]) -> Setup:
         asked.seed,
         asked.reseed,
     )
+
+
+def course_of(loader: DataLoader[Any]) -> Course:
+    """What outlives the passes of a loader, for those who look at it from outside."""
+    return loader._course
 
 
 def asked_of(loader: DataLoader[Any]) -> Asked:

@@ -59,7 +59,8 @@ def word_on(one: Running) -> str:
         word = "waiting for data"
     else:
         word = "fed" if one.wait_share <= FREE else "on the edge"
-    return f"{word}, {one.restarts} restarts" if one.restarts else word
+    word = f"{word}, {one.restarts} restarts" if one.restarts else word
+    return f"{word}; auto {one.auto}" if one.auto else word
 
 
 def _printable(text: str) -> str:
