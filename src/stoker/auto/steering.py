@@ -49,7 +49,7 @@ class Steering:
         self.limits = limits
         self.noted: deque[Noted] = deque(maxlen=_KEPT)
         self.changes = 0
-        self._controller = Controller(limits, first, self._free_cores)
+        self._controller = Controller(limits, first, self.free_cores)
         self._clock = clock
         self._due_s = 0.0
         self._loaded = 0
@@ -147,7 +147,8 @@ class Steering:
         log.info("%s", noted)
         return noted
 
-    def _free_cores(self) -> float:
+    def free_cores(self) -> float:
+        """The cores that are left to this loader by others of the process that load now."""
         now_s = self._clock()
         others = sum(one.size.processes for one in _ALL if one is not self and now_s - one._at_work_s < _LATELY_S)
         return max(1.0, core_share() - others)
