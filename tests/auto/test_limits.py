@@ -17,6 +17,7 @@ import stoker
 from stoker.auto import steering as steering_module
 from stoker.auto.choice import Wanted, decide
 from stoker.auto.controller import Decision
+from stoker.auto.memory import room_for
 from stoker.auto.probe import probe
 from stoker.auto.processor import ProcessorTime, core_share, idle_s
 from stoker.auto.size import Limits, Size
@@ -203,6 +204,21 @@ def test_processor_time_is_counted_for_processes_that_come_and_go() -> None:
     time.look([])
     assert time.total_s >= before + 0.03
     assert idle_s() > 0
+
+
+def test_nobody_is_added_where_memory_is_short(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 1000000 kB\nMemAvailable: 100001 kB\n")
+    assert room_for([], tmp_path, meminfo) == 0
+    meminfo.write_text(f"MemTotal: 1000000 kB\nMemAvailable: {100000 + 3 * 65536} kB\n")
+    assert room_for([], tmp_path, meminfo) == 3
+    assert room_for([2**22 + 1], tmp_path, meminfo) == 3  # who is gone holds nothing
+    (tmp_path / "memory.max").write_text(str(10 * 64 * 2**20))
+    (tmp_path / "memory.current").write_text(str(9 * 64 * 2**20))
+    (tmp_path / "memory.stat").write_text(f"anon 0\ninactive_file {64 * 2**20 + 1}\n")
+    assert room_for([], tmp_path, meminfo) == 1
+    (tmp_path / "memory.max").write_text("max\n")
+    assert room_for([], tmp_path, meminfo) == 3
 
 
 # What it tells.

@@ -2,7 +2,7 @@
 
 One for each loader, over all its passes. A look costs a comparison with the clock for every batch, and some tens of
 microseconds twice a second. Loaders of one process leave each other cores: who has loaded within the last second
-counts with the processes that it has.
+counts with the processes that it has. Where memory is short nobody is added.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.auto.controller import Controller, Decision, Reading
+from stoker.auto.memory import room_for
 from stoker.auto.processor import ProcessorTime, core_share
 from stoker.auto.size import Limits, Size
 from stoker.options import Workers
@@ -58,6 +59,7 @@ class Steering:
         self._here_s = 0.0  # processor time of batches that the training process made itself
         self._at_work_s = 0.0  # when somebody last loaded
         self._asked_s = 0.0  # when the size was last to be changed
+        self._pids: list[int] = []  # of those who load
         _ALL.add(self)
 
     def anew(self) -> Steering:
@@ -133,7 +135,8 @@ class Steering:
         return str(self.noted[-1]) if self.noted else ""
 
     def _read(self, counted: Counts, pids: Iterable[int]) -> Reading:
-        self._processor.look(pids)
+        self._pids = list(pids)
+        self._processor.look(self._pids)
         used_s = self._processor.total_s + self._here_s
         return Reading(
             counted.pass_ns / 1e9, self._loaded, counted.samples, counted.wait_ns / 1e9, self._busy_s, used_s
@@ -148,10 +151,10 @@ class Steering:
         return noted
 
     def free_cores(self) -> float:
-        """The cores that are left to this loader by others of the process that load now."""
+        """The cores that are left to this loader: by others of the process that load now, and by memory."""
         now_s = self._clock()
         others = sum(one.size.processes for one in _ALL if one is not self and now_s - one._at_work_s < _LATELY_S)
-        return max(1.0, core_share() - others)
+        return max(1.0, min(core_share() - others, self.size.processes + room_for(self._pids)))
 
 
 _ALL: weakref.WeakSet[Steering] = weakref.WeakSet()
