@@ -251,3 +251,83 @@ def test_where_no_process_can_be_started_loading_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr("stoker.workers.seats.check_descriptors", refuse)
     assert [index for batch, _ in auto for index in batch.tolist()] == list(range(LENGTH))
     assert auto._course.steering.refusals > 0  # type: ignore[union-attr]
+
+
+class Script(Whims):
+    """One size after the other, and then the last for ever."""
+
+    def __init__(self, *sizes: Size | None) -> None:
+        super().__init__(0, first=sizes[0])
+        self.left = list(sizes[1:])
+
+    def look(self, counted: Any, pids: Any) -> Noted | None:
+        size = self.left.pop(0) if self.left else None
+        if size is None or size == self.size:
+            return None
+        self.size = size
+        return Noted(0.0, size, "it is in the script")
+
+
+@pytest.mark.parametrize("first", [Size(0), Size(2), Size(1, 2)])
+@pytest.mark.parametrize("then", [Size(0), Size(1), Size(3), Size(1, 4)])
+def test_a_pass_that_is_over_stays_so_whatever_is_wanted_then(first: Size, then: Size) -> None:
+    script = Script(first)
+    batches = iter(steered(stoker.DataLoader(Plain(), batch_size=30, workers=Workers(**RANGE)), script))
+    assert len(list(batches)) == 3
+    for _ in range(3):
+        script.left = [then]
+        with pytest.raises(StopIteration):
+            next(batches)
+    assert batches.pids() == []
+
+
+def test_a_pass_without_workers_goes_on_by_itself_in_a_forked_child() -> None:
+    class Large(Plain):
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((5000,), index)
+
+    script = Script(Size(0))
+    batches = iter(steered(stoker.DataLoader(Large(), batch_size=4, workers=Workers(**RANGE)), script))
+    kept = next(batches)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        kept.fill_(-1)
+        for batch in batches:
+            batch.fill_(-1)
+        os.write(write, b".")
+        os._exit(0)
+    assert os.read(read, 1) == b"."
+    os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)
+    rest = [kept, *batches]
+    assert [index for batch in rest for index in batch[:, 0].tolist()] == list(range(LENGTH))
+
+
+def test_an_error_of_the_sampler_is_not_taken_for_one_of_starting() -> None:
+    class Breaking:
+        def __iter__(self) -> Iterator[int]:
+            yield from range(2 * BATCH)
+            raise FileNotFoundError("the list of samples is gone")
+
+        def __len__(self) -> int:
+            return LENGTH
+
+    loader = stoker.DataLoader(Plain(), sampler=Breaking(), batch_size=BATCH, workers=Workers(**RANGE))
+    batches = iter(steered(loader, Script(Size(0), None, Size(2))))
+    assert len([next(batches), next(batches)]) == 2
+    with pytest.raises(FileNotFoundError, match="the list of samples is gone"):
+        next(batches)
+
+
+def test_in_a_process_that_may_not_have_children_nothing_changes() -> None:
+    class Nested(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: int) -> int:
+            loader = stoker.DataLoader(Plain(), batch_size=BATCH, num_workers="auto")
+            return sum(len(indices) for indices, _ in loader) if loader._course.steering is None else -1
+
+    assert [batch.tolist() for batch in stoker.DataLoader(Nested(), num_workers=1)] == [[LENGTH]]

@@ -2,6 +2,7 @@
 
 The rules, first match wins (a sample costs t until it is in its batch; an epoch loaded by one thread costs T):
 
+    in a process that is a worker itself      inline: it may not start others
     iterable dataset                          inline: only its author knows how it is split over workers
     awaited samples                           many at a time, in the training process
     arrays, gathered in one operation         inline: nothing to share
@@ -23,6 +24,7 @@ whatever the model does meanwhile is gained.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -134,6 +136,8 @@ def choose(dataset: Any, start_method: str, measure: Callable[[Any], Probe] = pr
 
 
 def _without_measuring(dataset: Any) -> Choice | None:
+    if multiprocessing.current_process().daemon:
+        return _inline("this process is a worker itself (a daemon), and may not start others")
     if isinstance(dataset, IterableDataset):
         return _inline("an iterable dataset is split over workers by its author, not by the loader")
     if is_async(dataset):

@@ -15,8 +15,10 @@ milliseconds. Without workers there is none, so there it costs the batch that is
 from __future__ import annotations
 
 import functools
+import os
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from stoker.auto.size import Size
@@ -26,6 +28,7 @@ from stoker.contracts import Answer, Crew, Report
 from stoker.options import Workers
 from stoker.passes.crewed import CrewedPass
 from stoker.passes.here import Here
+from stoker.slots import PrivateArena, SlotPool
 from stoker.workers import NoCrew, ProcessCrew
 
 _QUICK_S = 0.001  # a batch below this is not timed each time, since looking at the clocks would be felt
@@ -42,8 +45,6 @@ class AdaptivePass(CrewedPass):
 
     def _start(self) -> None:
         self._under_way = {}
-        self._made_here = self._assembly.inline(self._pool)
-        self._delivery = Delivery(self._pool)
         self._size = self._steering.size
         self._wanted = self._size  # differs while a change is on its way
         self._window = self._assembly.window_of(self._workers_of(self._size), self._size.ahead)
@@ -51,7 +52,8 @@ class AdaptivePass(CrewedPass):
         self._is_letting_go = False
         self._is_quick = False  # batches are made here in no time
         if self._size.processes:
-            self._hire(self._size)
+            self._hire()
+            self._fill()
         else:
             self._make_here_again()
             self._tell_changed()
@@ -75,7 +77,7 @@ class AdaptivePass(CrewedPass):
     # Batches are taken.
 
     def _next(self) -> Any:
-        if self._steering.is_due:
+        if self._steering.is_due and not self._exhausted:
             self._steer()
         if self._is_letting_go and not self._sequence:
             self._let_go()
@@ -87,8 +89,9 @@ class AdaptivePass(CrewedPass):
                 return batch
 
     def _next_here(self) -> Any:
-        draw = self._draw()
+        draw = None if self._exhausted else self._draw()
         if draw is None:
+            self._exhausted = True
             raise StopIteration
         number = self._asked_for - 1
         self._behind.append(functools.partial(self._cursor.passed_in_stream, number, draw.end, draw.state))
@@ -113,10 +116,7 @@ class AdaptivePass(CrewedPass):
 
     def _take_reports(self) -> None:
         if self._wanted.processes > self._size.processes:
-            try:
-                self._resize()  # the loop waits anyway
-            except OSError as error:
-                self._give_up(error)
+            self._change(self._resize)  # the loop waits anyway
         super()._take_reports()
 
     def _fill(self) -> None:
@@ -148,15 +148,20 @@ class AdaptivePass(CrewedPass):
 
     def _change_to(self, size: Size) -> None:
         self._wanted = size
+        if not self._is_crewed:
+            self._change(self._hire)
+        elif not size.processes:
+            self._is_letting_go = True
+        elif self._is_letting_go or size.processes <= self._size.processes:
+            self._change(self._resize)
+
+    def _change(self, how: Callable[[], None]) -> None:
+        """Do it, and ask for as many batches as the new hands can have under way."""
         try:
-            if not self._is_crewed:
-                self._hire(size)
-            elif not size.processes:
-                self._is_letting_go = True
-            elif self._is_letting_go or size.processes <= self._size.processes:
-                self._resize()
+            how()
         except OSError as error:  # no more processes or descriptors to be had: training goes on with those there are
             self._give_up(error)
+        self._fill()
 
     def _give_up(self, error: OSError) -> None:
         self._wanted = self._size
@@ -168,15 +173,20 @@ class AdaptivePass(CrewedPass):
     def _tell_changed(self) -> None:
         self._steering.changed(self._course.watch.tally.total(), self.pids())
 
-    def _hire(self, size: Size) -> None:
-        """Start a crew."""
-        crew = self._assembly.growing_crew(self._pool.arena, self._base_seed or 0, size)
-        self._use(crew, self._delivery)
+    def _hire(self) -> None:
+        """Start a crew, with slots that it shares."""
+        size, pool = self._wanted, self._assembly.pool()
+        try:
+            crew = self._assembly.growing_crew(pool.arena, self._base_seed or 0, size)
+        except BaseException:
+            pool.arena.close()
+            raise
+        self._use(crew, pool, Delivery(pool))
+        self._owner_pid = os.getpid()
         self._epoch = crew.begin_epoch(self._epoch_note)
-        self._size = self._wanted = size
+        self._size = size
         self._awaited = set(range(size.processes))
         self._set_window()
-        self._fill()
 
     def _resize(self) -> None:
         """Let another number of processes and lanes be at work."""
@@ -186,7 +196,6 @@ class AdaptivePass(CrewedPass):
         self._size, self._is_letting_go = self._wanted, False
         self._awaited = set(range(before.processes, self._size.processes))
         self._set_window()
-        self._fill()
         if not self._awaited:
             self._tell_changed()
 
@@ -196,22 +205,27 @@ class AdaptivePass(CrewedPass):
         self._window = self._window.resized(self._assembly.window_of(workers, self._size.ahead))
 
     def _let_go(self) -> None:
-        """All that the crew was asked for is handed over: it goes."""
+        """All that the crew was asked for is handed over: it goes. Its batches stay valid."""
         self._close()
+        self._pool.arena.close()
         self._size = self._wanted
         self._is_letting_go = False
         self._make_here_again()
         self._tell_changed()
 
     def _make_here_again(self) -> None:
-        self._use(NoCrew(), self._made_here)
+        """In memory that is this process's own: a child that is forked may go on with this pass by itself."""
+        pool = SlotPool(PrivateArena())
+        self._made_here = self._assembly.inline(pool)
+        self._use(NoCrew(), pool, self._made_here)
         self._begin_here()
 
     def _begin_here(self) -> None:
-        self._here = Here(self._made_here, self._failures, self._reserves, self._epoch_note)
+        if not self._is_crewed:
+            self._here = Here(self._made_here, self._failures, self._reserves, self._epoch_note)
 
-    def _use(self, crew: Crew, maker: InlineBatches | Delivery) -> None:
-        self._crew, self._maker = crew, maker
+    def _use(self, crew: Crew, pool: SlotPool, maker: InlineBatches | Delivery) -> None:
+        self._crew, self._pool, self._maker = crew, pool, maker
         self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, crew.close)
         self._pool.own_workers = lambda: crew.workers

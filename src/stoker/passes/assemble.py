@@ -104,6 +104,10 @@ class Assembly:
         """How many batches may be under way with these workers; `ahead` times what they need."""
         return window_for(workers, ahead * self.prefetch_factor, self.batch_rows if self.as_rows else None)
 
+    def first_pool(self) -> SlotPool:
+        """The slots that a pass begins with; where hands may change, whoever comes first brings them."""
+        return self.pool() if self.limits is None else SlotPool(PrivateArena())
+
     def pool(self) -> SlotPool:
         """Slots: shared with worker processes, or the training process's own."""
         processes, lanes = self._most()

@@ -48,7 +48,7 @@ class BatchPass(TorchIterator):
         self._assembly, self._setup = assembly, assembly.setup
         self._course, self._failures = course, course.failures
         self._pinning = Pinning(self._setup.pin_memory, self._setup.pin_memory_device)
-        self._pool = self._assembly.pool()
+        self._pool = self._assembly.first_pool()
         self._owner_pid = os.getpid()
         self._base_seed: int | None = None
         # What moves the place on when the batches taken since the last step are handed over: nothing moves it before,

@@ -78,7 +78,7 @@ class CrewedPass(BatchPass):
     def _restart(self) -> None:
         is_own = os.getpid() == self._owner_pid
         if self._broken is not None or not self._close.alive or not is_own:  # or after `close`, or in a forked child
-            self._pool, self._owner_pid = self._assembly.pool(), os.getpid()
+            self._pool, self._owner_pid = self._assembly.first_pool(), os.getpid()
             self._start()
             return
         for making in list(self._under_way.values()):
