@@ -15,10 +15,7 @@ Importing this imports `lightning`, or `pytorch_lightning` where only that is th
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -26,23 +23,12 @@ from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stoker.errors import ResumeMismatch
+from stoker.integrations.lightning_package import lightning_package
 from stoker.loader import DataLoader
 from stoker.loader.dynamo import hide
 
 log = logging.getLogger("stoker.lightning")
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-
-
-def _lightning() -> Any:
-    """The package that the program uses already, else the first that is installed."""
-    loaded = [name for name in _PACKAGES if name in sys.modules]
-    found = [name for name in _PACKAGES if importlib.util.find_spec(name.partition(".")[0]) is not None]
-    if not loaded and not found:
-        raise ImportError("stoker.lightning needs Lightning: pip install 'stoker[lightning]', or pip install lightning")
-    return importlib.import_module([*loaded, *found][0])
-
-
-_Base: Any = _lightning().LightningDataModule
+_Base: Any = lightning_package().LightningDataModule
 
 
 class DataModule(_Base):  # type: ignore[misc]
