@@ -1,8 +1,10 @@
-"""What the rooms hand to each other: values without behaviour, and the shapes of the objects that meet in the loader.
+"""What the rooms hand to each other: values, a few of which can work something out of themselves, and the shapes of the
+objects that meet in the rooms above.
 
 A **ticket** asks for a run of rows of one batch, or for a whole batch; a **report** answers it. A **job** turns tickets
 into reports and knows datasets and collating, but not who runs it; a **crew** runs jobs in processes, threads or the
-training process itself, and knows nothing of data. Both meet only in `stoker.passes`.
+training process itself, and knows nothing of data. The two are joined where a crew is made: in `stoker.passes` for a
+loader, and in `stoker.prefetching`, whose filler is a crew of one.
 """
 
 from __future__ import annotations
