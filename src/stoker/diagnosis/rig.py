@@ -13,6 +13,7 @@ from stoker.device.tree import change_leaves
 from stoker.diagnosis.facts import GivenLoader, Pace
 from stoker.diagnosis.pace import pace_of
 from stoker.errors import StokerError
+from stoker.sampling.streams import length_or_none
 
 Step = Callable[[Any], object]
 
@@ -57,13 +58,13 @@ def given_of(loader: Any) -> GivenLoader:
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
-        return GivenLoader(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
+        return GivenLoader(GIVEN, "hidden", cores(), length_or_none(loader), processes=_processes(loader))
     workers = setup_of(loader).workers if kind == STOKER else None
     return GivenLoader(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
         cores=cores(),
-        batches=_length(loader),
+        batches=length_or_none(loader),
         batch_size=loader.batch_size,
         processes=int(loader.num_workers),
         lanes=max(1, workers.lanes) if workers is not None else 1,
@@ -116,13 +117,6 @@ def _has_same_order(loader: Any) -> bool:
     from torch.utils.data import SequentialSampler
 
     return isinstance(loader.sampler, SequentialSampler)
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _can_pin() -> bool:

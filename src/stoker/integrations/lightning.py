@@ -26,6 +26,7 @@ from stoker.errors import ResumeMismatch
 from stoker.integrations.lightning_package import lightning_package
 from stoker.loader import DataLoader
 from stoker.loader.dynamo import hide
+from stoker.sampling.streams import length_or_none
 
 log = logging.getLogger("stoker.lightning")
 _Base: Any = lightning_package().LightningDataModule
@@ -133,7 +134,8 @@ class TrainLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         self._state_before = None
-        return super().__iter__() if _has_length(self) else _Remembering(self, super().__iter__())
+        has_length = length_or_none(self) is not None
+        return super().__iter__() if has_length else _Remembering(self, super().__iter__())
 
     def _take(self, batches: Iterator[Any]) -> Any:
         before = super().state_dict()
@@ -171,14 +173,6 @@ def _each(datasets: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(datasets, list | tuple) and all(isinstance(one, Dataset) for one in datasets):
         return [make(dataset) for dataset in datasets]  # any other list is a dataset itself: a list of samples
     return make(datasets)
-
-
-def _has_length(loader: Any) -> bool:
-    try:
-        len(loader)
-    except (TypeError, NotImplementedError):
-        return False
-    return True
 
 
 def _restore(loader: TrainLoader, state: Any) -> None:

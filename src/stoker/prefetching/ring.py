@@ -19,8 +19,6 @@ import weakref
 from collections import deque
 from typing import Any
 
-import torch
-
 from stoker.batches import Delivery
 from stoker.contracts import Answer, Ask, EpochNote, Filled, Report, Ticket
 from stoker.errors import RemoteError, WorkerDied
@@ -29,6 +27,7 @@ from stoker.prefetching.filling import Mark, SourceJob
 from stoker.prefetching.lap import Place
 from stoker.prefetching.options import PrefetchOptions
 from stoker.prefetching.stats import PrefetchTally
+from stoker.sampling.streams import draw_seed
 from stoker.slots import PrivateArena, SlotPool
 from stoker.workers.processes import arena_for
 
@@ -195,7 +194,7 @@ class Ring:
         """What the filler's process seeds its generators with; a thread shares those of the consumer."""
         if self._options.by == "thread":
             return 0
-        return int(torch.empty((), dtype=torch.int64).random_().item())
+        return draw_seed()
 
     def _top_up(self) -> None:
         """Ask for as many batches as there are free places."""

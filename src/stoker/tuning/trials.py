@@ -22,6 +22,7 @@ from stoker.bench.runs import TrialRecord
 from stoker.bench.settings import STOKER, Setting
 from stoker.bench.sweep import Circumstances, RunTrial, facts_now, prepare_loader, pretended_model, record_trial
 from stoker.bench.targets import Target
+from stoker.sampling.streams import length_or_none
 from stoker.tuning.aim import Aim
 from stoker.tuning.awhile import ForAWhile, epoch_s
 from stoker.tuning.found import TriedSetting
@@ -111,13 +112,10 @@ class Trials:
 
 def batches_in_epoch(target: Target, batch_size: int | None) -> int | None:
     """How many batches an epoch has; None if nobody knows."""
-    try:
-        if batch_size is None:
-            return len(target.thing)
-        dataset = target.thing.dataset if target.is_loader else target.thing
-        return -(-len(dataset) // batch_size)
-    except (TypeError, NotImplementedError):  # an iterable dataset need not know its length
-        return None
+    if batch_size is None:
+        return length_or_none(target.thing)
+    samples = length_or_none(target.thing.dataset if target.is_loader else target.thing)
+    return None if samples is None else -(-samples // batch_size)
 
 
 def prepare_for_a_while(
