@@ -32,6 +32,7 @@ from stoker.batches.packing import pack
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 from stoker.errors import RemoteError
 from stoker.nested import size_of
+from stoker.order.mixer import as_word
 from stoker.prefetching.lap import THE_END, Lap, Place
 from stoker.prefetching.options import PrefetchOptions
 from stoker.prefetching.rebatch import Combined
@@ -193,7 +194,7 @@ class SourceJob:
 def seed_generators(seed: int) -> None:
     """Python's, NumPy's and torch's global generators, from one number."""
     random.seed(seed)
-    np.random.seed(numpy_seed(seed & (2**64 - 1), 0))
+    np.random.seed(numpy_seed(as_word(seed), 0))
     torch.manual_seed(seed & (2**63 - 1))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from stoker.contracts import SampleRun
-from stoker.order import sample_key
+from stoker.order.current import key_in
 from stoker.sampling.generators import generators_kept
 
 
@@ -37,7 +37,7 @@ class SampleSeeds:
 
     @staticmethod
     def _one(one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
-        seed_all(sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at()))
+        seed_all(key_in(run))
         return one(key)
 
     def _kept(self) -> AbstractContextManager[None]:
