@@ -19,6 +19,7 @@ from typing import Any
 from stoker.integrations.lightning_package import lightning_package
 from stoker.loader import DataLoader
 from stoker.watch.stats import Stats
+from stoker.whole_numbers import check_whole
 
 Log = Callable[[dict[str, float], int], object]
 
@@ -51,9 +52,7 @@ class _Logs:
     """What the callback for Lightning does, whichever of Lightning's two packages it belongs to."""
 
     def __init__(self, every: int = 50, prefix: str = "stoker/") -> None:
-        if every < 1:
-            raise ValueError(f"every should be at least 1 step, but got {every}")
-        self.every, self.prefix = every, prefix
+        self.every, self.prefix = check_whole("every", every, 1, "steps"), prefix
         self._earlier: dict[str, Stats] = {}
         self._batches = 0  # over all epochs, which may be shorter than `every`
 

@@ -27,6 +27,7 @@ from typing import Any
 from stoker.batches import check_told, opened
 from stoker.errors import ResumeMismatch, StateError
 from stoker.sampling.streams import Start
+from stoker.whole_numbers import check_whole
 
 VERSION = 1
 _GENERATOR = 6744  # characters of a torch generator's state, 5056 bytes, in base 64
@@ -112,8 +113,7 @@ def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = No
     far, or is given.
     """
     place = Place.from_state(state)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ValueError(f"steps should be a whole number of at least 0, but got {steps!r}")
+    steps = check_whole("steps", steps, least=0)
     if place.workers is not None or place.sampler is not None:
         raise StateError(
             "this state holds a sampler's or dataset's own state, which only that sampler or dataset can move on. "
