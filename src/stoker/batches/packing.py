@@ -23,7 +23,7 @@ import numpy as np
 
 from stoker.batches.large import stream_arrays
 from stoker.contracts import Bytes
-from stoker.slots import streams
+from stoker.slots import pays_to_stream
 
 _ALIGN = 64
 _SMALL_BYTES = 65536  # a guess: below this, what a strided view drags along does not matter
@@ -135,7 +135,7 @@ def _copy(buffer: memoryview, target: Bytes) -> None:
     if not buffer.nbytes:
         return
     source = np.frombuffer(buffer, np.uint8)
-    if not (streams(buffer.nbytes, rows=1) and stream_arrays([source], target)):
+    if not (pays_to_stream(buffer.nbytes, rows=1) and stream_arrays([source], target)):
         target[:] = source
 
 

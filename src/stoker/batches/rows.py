@@ -18,7 +18,7 @@ import numpy as np
 from stoker.batches.large import stream_arrays, stream_tensors
 from stoker.batches.layout import Column, Layout, Leaf, Misfit, columns_of
 from stoker.contracts import Bytes
-from stoker.slots import streams
+from stoker.slots import pays_to_stream
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def write_rows(layout: Layout, samples: Column, memory: Bytes, start: int, rows:
             loose.append(_checked_loose(column))
         elif leaf.row_bytes:
             begin = place + start * leaf.row_bytes
-            large = streams(leaf.row_bytes, rows)
+            large = pays_to_stream(leaf.row_bytes, rows)
             _WRITERS[leaf.kind](leaf, column, memory[begin : begin + leaf.row_bytes * len(column)], large)
         else:  # empty shapes take no room, but must still be what the layout says
             _WRITERS[leaf.kind](leaf, column, np.empty(0, np.uint8), False)
