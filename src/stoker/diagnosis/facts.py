@@ -182,7 +182,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Inside:
-    """What was seen inside the loader; None: could not be seen, and `trouble` may say why."""
+    """What was seen inside the loader; without a sample it could not be looked into, and `trouble` may say why."""
 
     sample: Sample | None = None
     collate_s: float | None = None  # the collate_fn on one batch's samples, in the training process
@@ -203,7 +203,7 @@ class Facts:
     model_s: float | None = None  # None: no model was given
     copy_s: float = 0.0
     together: Pace | None = None
-    inside: Inside | None = None
+    inside: Inside = Inside()
     crowding: float = 1.0  # how many times its own time computing took, because of other programs
     load: float = 0.0  # the load average over the number of cores, before anything was measured
     taken: float = 0.0  # the share of the cores that other programs used then
@@ -220,8 +220,12 @@ class Facts:
     @property
     def is_warmed(self) -> bool:
         """Whether trials met samples that were quick only because they had been read before."""
-        sample = self.inside.sample if self.inside is not None else None
-        return self.rereads and sample is not None and sample.is_remembered
+        return self.rereads and self.sample is not None and self.sample.is_remembered
+
+    @property
+    def sample(self) -> Sample | None:
+        """What loading a sample is like; None where nobody could see."""
+        return self.inside.sample
 
     @property
     def whole(self) -> Pace:
@@ -325,9 +329,8 @@ def diagnosis_from_json(text: str) -> Diagnosis:
 
 def facts_from(fields: Mapping[str, Any]) -> Facts:
     """Facts from what `asdict` made of them."""
-    inside = fields["inside"]
-    if inside is not None:
-        inside = Inside(**{**inside, "sample": _maybe(Sample, inside["sample"])})
+    seen = fields["inside"] or {"sample": None}
+    inside = Inside(**{**seen, "sample": _maybe(Sample, seen["sample"])})
     parts = {"given": GivenLoader(**fields["given"]), "alone": Pace(**fields["alone"]), "inside": inside}
     copies = tuple((name, seconds) for name, seconds in fields.get("copies", ()))
     return Facts(**{**fields, **parts, "together": _maybe(Pace, fields["together"]), "copies": copies})

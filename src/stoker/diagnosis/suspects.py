@@ -126,7 +126,7 @@ def _as_it_was(facts: Facts) -> Iterator[Change]:
 
 def _collating(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if facts.inside is not None and facts.inside.default_collate_fits:
+    if facts.inside.default_collate_fits:
         yield Change({"collate_fn": None})
         if given.kind == TORCH:
             yield Change({"collate_fn": None}, STOKER)
@@ -137,7 +137,7 @@ def _collating(facts: Facts) -> Iterator[Change]:
 
 def _moving(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if facts.inside is not None and facts.inside.default_collate_fits:
+    if facts.inside.default_collate_fits:
         yield Change({"collate_fn": None})
     yield from _move(given)
     yield _stoker(given, Workers()) if given.lanes > 1 else Change({"num_workers": 0})
