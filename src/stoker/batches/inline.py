@@ -67,6 +67,10 @@ class InlineBatches:
             except Exception:
                 if self._raises_at_once:
                     raise  # else the samples are loaded one by one, which shows whose error it is
+        return self._load(keys, position, note, replace)
+
+    def _load(self, keys: Any, position: int, note: EpochNote, replace: Replace) -> Any:
+        """The batch of samples that the dataset is asked for."""
         if self._raises_at_once:
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:

@@ -236,10 +236,14 @@ def advice(facts: Facts, cause: Cause, tried: Sequence[TriedChange] = ()) -> str
         )
     if facts.hurried:
         parts.append(f"There was little time ({facts.hurried}): more --seconds tell more.")
-    if not tried and is_held_up(facts) and suspects(facts):
-        names = "; ".join(str(change) for change in suspects(facts))
-        parts.append(f"There was no time to try what may help: {names}. Give more --seconds.")
+    parts.append("" if tried else _untried(facts))
     return "\n".join(filter(None, parts))
+
+
+def _untried(facts: Facts) -> str:
+    changes = suspects(facts) if is_held_up(facts) else []
+    names = "; ".join(str(change) for change in changes)
+    return f"There was no time to try what may help: {names}. Give more --seconds." if changes else ""
 
 
 _BY_MORE_WORKERS = {Cause.STORAGE, Cause.DECODING, Cause.TOO_FEW_WORKERS, Cause.ONE_STREAM, Cause.GIL}
