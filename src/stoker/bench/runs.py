@@ -40,6 +40,10 @@ class Trouble:
     place: str = ""
     traceback: str = ""
 
+    def __str__(self) -> str:
+        place = f" at {self.place}" if self.place else ""
+        return f"{self.type}{place}: {self.message}"
+
 
 @dataclass(frozen=True)
 class Span:

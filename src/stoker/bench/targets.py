@@ -132,9 +132,7 @@ def call(text: str) -> Any:
     try:
         return function()
     except Exception as error:
-        failure = trouble_of(error)
-        place = f" at {failure.place}" if failure.place else ""
-        raise TargetError(f"{text} raised {failure.type}{place}: {failure.message}") from error
+        raise TargetError(f"{text} raised {trouble_of(error)}") from error
 
 
 def _import(text: str) -> Callable[[], Any]:
@@ -169,6 +167,4 @@ def _import_module(name: str, text: str) -> Any:
             "command in the folder that holds it, or put that folder on PYTHONPATH."
         ) from None
     except Exception as error:
-        failure = trouble_of(error)
-        place = f" at {failure.place}" if failure.place else ""
-        raise TargetError(f"{text}: importing {name!r} raised {failure.type}{place}: {failure.message}") from error
+        raise TargetError(f"{text}: importing {name!r} raised {trouble_of(error)}") from error

@@ -66,7 +66,7 @@ def look_inside(loader: Any, given: GivenLoader, seconds: float, limit_s: float 
     limit_s = limit_s if limit_s is not None else max(10.0, _PATIENCE * seconds)
     found = aside_keeping(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
     if isinstance(found, Trouble):
-        return Inside(trouble=_told(found))
+        return Inside(trouble=str(found))
     return found
 
 
@@ -85,14 +85,9 @@ def _look_until(loader: Any, given: GivenLoader, seconds: float, limit_s: float,
         except OutOfTime:
             return kept[0]
         except Exception as error:  # the user's dataset, which may raise anything
-            return replace(kept[0], trouble=_told(trouble_of(error)))
+            return replace(kept[0], trouble=str(trouble_of(error)))
         finally:
             alarm.waiting = False
-
-
-def _told(failure: Trouble) -> str:
-    place = f" at {failure.place}" if failure.place else ""
-    return f"{failure.type}{place}: {failure.message}"
 
 
 def _look(loader: Any, given: GivenLoader, seconds: float, keep: Keep) -> Inside:
@@ -109,7 +104,7 @@ def _look(loader: Any, given: GivenLoader, seconds: float, keep: Keep) -> Inside
         try:
             seen = stage(view, seen)
         except Exception as error:  # the user's collate_fn, say; what was seen before stays
-            seen = replace(seen, trouble=_told(trouble_of(error)))
+            seen = replace(seen, trouble=str(trouble_of(error)))
         keep(seen)
     return seen
 

@@ -189,5 +189,4 @@ def _blamed(what: str) -> Iterator[None]:
     except Exception as error:
         failure = trouble_of(error)
         traceback.clear_frames(error.__traceback__)  # they hold the iterator, and that its workers
-        place = f" at {failure.place}" if failure.place else ""
-        raise DiagnosisError(f"{what} raised {failure.type}{place}: {failure.message}") from error
+        raise DiagnosisError(f"{what} raised {failure}") from error

@@ -181,9 +181,7 @@ def _failures(groups: Iterable[Group]) -> str:
     found: dict[str, list[Group]] = {}
     for member in groups:
         if member.failure is not None:
-            place = f" at {member.failure.place}" if member.failure.place else ""
-            text = f"{member.setting.dataset}: {member.failure.type}{place}: {member.failure.message}"
-            found.setdefault(text, []).append(member)
+            found.setdefault(f"{member.setting.dataset}: {member.failure}", []).append(member)
     parts = [_failure(text, members) for text, members in found.items()]
     return f"<h2>Failures</h2>{''.join(parts)}" if parts else ""
 

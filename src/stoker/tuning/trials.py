@@ -103,8 +103,7 @@ class Trials:
 
     def _trouble(self, record: TrialRecord) -> str:
         if record.failure is not None:
-            place = f" at {record.failure.place}" if record.failure.place else ""
-            return f"{record.failure.type}{place}: {record.failure.message}"
+            return str(record.failure)
         if self.aim.max_bytes is not None and record.peak_pss_bytes > self.aim.max_bytes:
             return f"needs {record.peak_pss_bytes / 1e6:,.0f} MB, allowed are {self.aim.max_bytes / 1e6:,.0f} MB"
         return ""
