@@ -6,7 +6,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
 `targets`            what a person names, from words                 (finding it)
 `settings`, `plan`   one configuration; many, taking turns           (what, in which order)
 `trial`              one pass over any loader, timed step by step    (measuring it)
-`isolated`           the same in a process of its own                (alone)
+`isolated`, `forked`  the same in a process of its own                (alone)
 `process_tree`       memory and processor time of all its processes   (what it costs)
 `spans`              who loaded which batch when                     (for timelines)
 `sweep`              a plan, turn by turn                            (all of it)

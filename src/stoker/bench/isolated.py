@@ -22,9 +22,7 @@ trusted, and with more threads than idle cores torch's own loader was measured s
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import signal
-import sys
 import tempfile
 import time
 import warnings
@@ -36,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.bench.blame import trouble_of
+from stoker.bench.forked import forked
 from stoker.bench.process_tree import ProcessTree
 from stoker.bench.runs import Span, Trouble
 from stoker.bench.trial import Trial, measure
@@ -82,23 +81,8 @@ class _Result:
 
 def run_isolated(prepare: Prepare, length: Length, *, note_spans: bool = False, tick: Tick | None = None) -> Outcome:
     """Fork, time one pass, and give what was found; `tick` is called several times a second meanwhile."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_trial_main, args=(prepare, length, note_spans, theirs))
-    with warnings.catch_warnings():
-        # Python 3.12 warns when a process with threads forks; NumPy's and torch's are idle here, ours there are none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    theirs.close()
-    assert process.pid is not None
-    tree = ProcessTree(process.pid)
-    try:
-        return _attend(process, ours, tree, length.timeout_s, tick or _nothing)
-    finally:
-        tree.end_all()
-        process.join()
-        process.close()
-        ours.close()
+    with forked(_trial_main, prepare, length, note_spans) as (process, pipe, tree):
+        return _attend(process, pipe, tree, length.timeout_s, tick or (lambda: None))
 
 
 def _attend(process: BaseProcess, pipe: Connection, tree: ProcessTree, timeout_s: float, tick: Tick) -> Outcome:
@@ -159,7 +143,6 @@ def _trial_main(prepare: Prepare, length: Length, note_spans: bool, pipe: Connec
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the measuring process, which then ends this one
     # torch warns of more workers than cores, in every trial; a sweep goes there on purpose, and the records show it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    _one_thread()
     answer: _Result | Trouble
     try:
         with tempfile.TemporaryDirectory(prefix="stoker-spans-") as folder:
@@ -198,13 +181,6 @@ def _ask(pipe: Connection, word: str) -> None:
     pipe.recv()
 
 
-def _one_thread() -> None:
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)
-
-
 def _ended(code: int) -> Trouble:
     if code >= 0:
         return Trouble("Ended", f"the trial's process left with status {code} without a result")
@@ -215,7 +191,3 @@ def _ended(code: int) -> Trouble:
 
 def _too_long(timeout_s: float) -> Trouble:
     return Trouble("TooLong", f"not finished after {timeout_s:g} s: try fewer --batches, or a longer --timeout")
-
-
-def _nothing() -> None:
-    pass

@@ -31,7 +31,7 @@ from stoker.bench.blame import trouble_of
 from stoker.bench.rebuild import close, rebuild
 from stoker.bench.runs import Trouble
 from stoker.bench.statistics import mean, median
-from stoker.diagnosis.aside import aside_keeping
+from stoker.diagnosis.aside import aside
 from stoker.diagnosis.bound import Alarm, OutOfTime
 from stoker.diagnosis.cost import Cost, crowding, timed
 from stoker.diagnosis.facts import GivenLoader, Inside, Pace, Sample
@@ -64,7 +64,7 @@ class _View:
 def look_inside(loader: Any, given: GivenLoader, seconds: float, limit_s: float | None = None) -> Inside:
     """Look for about so long, and not longer than the limit."""
     limit_s = limit_s if limit_s is not None else max(10.0, _PATIENCE * seconds)
-    found = aside_keeping(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
+    found = aside(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
     if isinstance(found, Trouble):
         return Inside(trouble=str(found))
     return found
