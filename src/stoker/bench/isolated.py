@@ -27,7 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -71,14 +71,6 @@ class Length:
     timeout_s: float = 600.0
 
 
-@dataclass(frozen=True)
-class _Result:
-    trial: Trial
-    build_s: float
-    warmup_s: float
-    spans: tuple[Span, ...]
-
-
 def run_isolated(prepare: Prepare, length: Length, *, note_spans: bool = False, tick: Tick | None = None) -> Outcome:
     """Fork, time one pass, and give what was found; `tick` is called several times a second meanwhile."""
     with forked(_trial_main, prepare, length, note_spans) as (process, pipe, tree):
@@ -106,8 +98,9 @@ def _attend(process: BaseProcess, pipe: Connection, tree: ProcessTree, timeout_s
             used_s, look_at = tree.cpu_s() - before_s, float("inf")
         elif isinstance(message, Trouble):
             return Outcome(failure=message)
-        elif isinstance(message, _Result):
-            return _outcome(message, tree, used_s)
+        elif isinstance(message, Outcome):
+            peak_bytes, looks = tree.peak_bytes, tree.looks
+            return replace(message, peak_pss_bytes=peak_bytes, memory_samples=looks, cpu_s=max(0.0, used_s))
         if message is not None:
             pipe.send("go")
 
@@ -126,35 +119,23 @@ def _next_message(process: BaseProcess, pipe: Connection, timeout_s: float) -> A
     return None
 
 
-def _outcome(result: _Result, tree: ProcessTree, cpu_s: float) -> Outcome:
-    return Outcome(
-        trial=result.trial,
-        build_s=result.build_s,
-        warmup_s=result.warmup_s,
-        spans=result.spans,
-        peak_pss_bytes=tree.peak_bytes,
-        memory_samples=tree.looks,
-        cpu_s=max(0.0, cpu_s),
-    )
-
-
 def _trial_main(prepare: Prepare, length: Length, note_spans: bool, pipe: Connection) -> None:
     """What the trial's process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the measuring process, which then ends this one
     # torch warns of more workers than cores, in every trial; a sweep goes there on purpose, and the records show it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    answer: _Result | Trouble
+    answer: Outcome | Trouble
     try:
         with tempfile.TemporaryDirectory(prefix="stoker-spans-") as folder:
             answer = _time(prepare, length, Path(folder) if note_spans else None, pipe)
-        if not answer.trial.batches:
+        if answer.trial is None or not answer.trial.batches:
             answer = Trouble("NoBatch", "the loader gave no batch at all: is the dataset empty?")
     except BaseException as error:
         answer = trouble_of(error)
     pipe.send(answer)
 
 
-def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connection) -> _Result:
+def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connection) -> Outcome:
     warmup_s = 0.0
     if length.warmup:
         warmup_s = measure(prepare(None)[0], limit=length.warmup).seconds
@@ -167,7 +148,7 @@ def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connectio
     trial = measure(loader, model=model, limit=length.batches, ending=lambda: _ask(pipe, _END))
     del loader
     gc.collect()  # workers end, and their notes are complete
-    return _Result(trial, build_s, warmup_s, _spans(folder, passed_at))
+    return Outcome(trial, None, build_s, warmup_s, _spans(folder, passed_at))
 
 
 def _spans(folder: Path | None, since_s: float) -> tuple[Span, ...]:

@@ -133,10 +133,5 @@ class Sweep:
             yield Setting(dataset, loader, size, workers, lanes, None if inline else prefetch, pin, sleep_s)
 
 
-def setting_from(fields: dict[str, Any]) -> Setting:
-    """A setting from what `asdict` made of it."""
-    return Setting(**fields)
-
-
 def _list(values: Collection[Any]) -> str:
     return ",".join(str(value) for value in values)

@@ -20,13 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.bench.statistics import median
 from stoker.diagnosis.cost import timed
-from stoker.diagnosis.facts import GivenLoader, Sample
+from stoker.diagnosis.facts import GivenLoader, Sample, spread_of
 
 _NOTE = struct.Struct("<d")
 _WORTH_NOTING_S = 5e-4
-_SLOW = 4.0
 _ENOUGH = 32  # samples; fewer say no more than the look did
 
 
@@ -77,18 +75,9 @@ def with_notes(sample: Sample, took_s: list[float]) -> Sample:
     """The sample, and how uneven all that were noted are; of two passes, the one that met the slower ones."""
     if len(took_s) < _ENOUGH:
         return sample
-    middle_s = median(took_s)
     if sample.has_stragglers and max(took_s) < sample.longest_s:
         return sample
-    slow_s = [one_s for one_s in took_s if one_s > _SLOW * middle_s]
-    return replace(
-        sample,
-        count=len(took_s),
-        median_s=middle_s,
-        longest_s=max(took_s),
-        slow=len(slow_s),
-        slow_share=sum(slow_s) / max(1e-12, sum(took_s)),
-    )
+    return replace(sample, **spread_of(took_s))
 
 
 def _noting_class(kind: Any, notes: Notes) -> Any:

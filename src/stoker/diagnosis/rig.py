@@ -48,7 +48,8 @@ class Rig:
 
 def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) -> Rig:
     """The loader with a step, or a sleep of so many seconds, and a device."""
-    return Rig(loader, given_of(loader), _step_of(step), _move_to(device))
+    move = None if device is None else _finished(lambda batch: moved_to(batch, device))
+    return Rig(loader, given_of(loader), _step_of(step), move)
 
 
 def given_of(loader: Any) -> GivenLoader:
@@ -141,27 +142,12 @@ def _finished(step: Step) -> Step:
     if not torch.accelerator.is_available():
         return step
 
-    def finished(batch: Any) -> None:
-        step(batch)
+    def finished(batch: Any) -> object:
+        made = step(batch)
         torch.accelerator.synchronize()
+        return made
 
     return finished
-
-
-def _move_to(device: Any) -> Step | None:
-    return None if device is None else _finished_move(device)
-
-
-def _finished_move(device: Any) -> Step:
-    import torch
-
-    def move(batch: Any) -> Any:
-        moved = moved_to(batch, device)
-        if torch.accelerator.is_available():
-            torch.accelerator.synchronize()
-        return moved
-
-    return move
 
 
 def moved_to(batch: Any, device: Any) -> Any:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHAPE = (3, 224, 224)
-SAMPLE_BYTES = 4 * 3 * 224 * 224
 
 
 class Preprocessed:
