@@ -14,11 +14,12 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 MapSlot = Callable[[int], Bytes]
 """Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
@@ -151,6 +152,15 @@ class SampleRun:
 
 CURRENT_RUN: ContextVar[SampleRun | None] = ContextVar("CURRENT_RUN", default=None)
 """Set while samples are loaded, in whatever thread or coroutine that happens."""
+
+
+def during(run: SampleRun, call: Callable[..., T], *arguments: Any) -> T:
+    """What the call gives; the run is the current one meanwhile."""
+    token = CURRENT_RUN.set(run)
+    try:
+        return call(*arguments)
+    finally:
+        CURRENT_RUN.reset(token)
 
 
 @runtime_checkable
