@@ -169,13 +169,10 @@ def _make(setting: Setting, dataset: Any, options: dict[str, Any]) -> Iterable[A
         from torch.utils.data import DataLoader as TorchLoader
 
         return TorchLoader(dataset, num_workers=int(setting.workers or 0), **options)
-    from stoker import DataLoader, Workers
+    from stoker import DataLoader
 
     if setting.lanes > 1 or setting.start_method is not None or setting.share is not None:
-        how: Any = {"start_method": setting.start_method, "share": setting.share or "auto"}
-        return DataLoader(
-            dataset, workers=Workers.with_lanes(int(setting.workers or 0), setting.lanes, **how), **options
-        )
+        return DataLoader(dataset, workers=setting.crew, **options)
     workers: Any = setting.workers
     return DataLoader(dataset, num_workers=workers, **options)
 

@@ -48,7 +48,7 @@ def page_of(records: Sequence[TrialRecord], title: str, problems: Sequence[str] 
         verdict="\n".join(f"<li>{html.escape(line)}</li>" for line in [*verdicts(groups), *problems]),
         charts="\n".join(_chart_html(chart) for chart in charts),
         settings=_table("settings", _setting_heads(), [_setting_row(found) for found in groups]),
-        trials=_table("trials", _trial_heads(), [_trial_row(record) for record in records]),
+        trials=_table("trials", [*_SETTING.values(), *_TRIAL_HEADS], [_trial_row(record) for record in records]),
         failures=_failures(groups),
         facts=_facts(records),
         data=_json({chart.name: [shown for _name, shown in chart.figures] for chart in charts}),
@@ -131,10 +131,6 @@ _TRIAL_HEADS = (
     "load before",
     "measured at",
 )
-
-
-def _trial_heads() -> list[str]:
-    return [*_SETTING.values(), *_TRIAL_HEADS]
 
 
 def _trial_row(record: TrialRecord) -> list[Cell]:

@@ -26,7 +26,6 @@ from stoker.sampling.streams import length_or_none
 from stoker.tuning.aim import Aim
 from stoker.tuning.awhile import ForAWhile, epoch_s
 from stoker.tuning.found import TriedSetting
-from stoker.tuning.space import workers_of
 
 _GIVEN_UP_AFTER = 12  # times a trial's length without an end
 _LEAST_TIME_S = 5.0  # but not sooner: importing torch in a spawned worker takes half of it
@@ -124,7 +123,7 @@ def prepare_for_a_while(
     if not target.is_loader:
         loader, model = prepare_loader(target, setting, shuffle, folder)
         return ForAWhile(loader, seconds, batches_ahead(loader)), model
-    changes: dict[str, Any] = {"workers": workers_of(setting)}
+    changes: dict[str, Any] = {"workers": setting.crew}
     if setting.batch_size is not None:
         changes["batch_size"] = setting.batch_size
     if setting.prefetch is not None:
