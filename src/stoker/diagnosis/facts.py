@@ -326,6 +326,8 @@ class Diagnosis:
     def to_json(self) -> str:
         """Everything, as a file holds it."""
         fields = {**asdict(self), "cause": self.cause.name}
+        if self.facts.inside == Inside():  # nobody has looked
+            fields["facts"]["inside"] = None
         return json.dumps(fields, indent=1, ensure_ascii=False, default=repr)
 
 
