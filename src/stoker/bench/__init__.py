@@ -12,6 +12,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
 `sweep`              a plan, turn by turn                            (all of it)
 `runs`               one JSON line a trial                           (keeping it)
 `records`            findings of a benchmark, machine facts in JSON  (keeping claims)
+`whole_files`        written whole, or not at all                    (keeping either)
 `statistics`         a series in a median, a spread                  (judging it)
 `groups`             repeats of a setting put together               (judging settings)
 `throughputs`        loader, model and both, side by side            (judging a training)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.bench.blame import trouble_of
-from stoker.bench.datasets import BUILT_IN, DatasetOptions, DatasetSpec, make_dataset
+from stoker.bench.datasets import BUILT_IN, DatasetOptions, make_dataset
 from stoker.errors import StokerError
 
 
@@ -111,7 +111,7 @@ def resolve_training(text: str) -> tuple[Any, Callable[[Any], object] | None]:
 
 def _built_in(text: str, options: DatasetOptions) -> Target:
     try:
-        dataset = make_dataset(DatasetSpec.parse(text), options)
+        dataset = make_dataset(text, options)
     except (ValueError, OSError) as error:
         raise TargetError(f"{text}: {error}") from None
     return Target(text, dataset, is_map=True)

@@ -18,6 +18,7 @@ from typing import Any
 from stoker.bench.groups import METRICS, Group, group
 from stoker.bench.runs import TrialRecord
 from stoker.bench.statistics import quantile
+from stoker.bench.whole_files import written_whole
 from stoker.extras import brought_by
 from stoker.report.charts import Chart, charts_of
 from stoker.report.table import cell, figure, with_deviation
@@ -57,9 +58,8 @@ def page_of(records: Sequence[TrialRecord], title: str, problems: Sequence[str] 
 
 def save_page(records: Sequence[TrialRecord], path: Path, title: str, problems: Sequence[str] = ()) -> None:
     """Write the page, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page_of(records, title, problems), encoding="utf-8")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(page_of(records, title, problems), encoding="utf-8")
 
 
 def _own(name: str) -> str:
