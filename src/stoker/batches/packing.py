@@ -23,6 +23,7 @@ import numpy as np
 
 from stoker.batches.large import stream_arrays
 from stoker.contracts import Bytes
+from stoker.nested import is_plain_tensor
 from stoker.slots import pays_to_stream
 
 _ALIGN = 64
@@ -190,7 +191,7 @@ class _Pickler(pickle.Pickler):
     def _tensor(self, value: Any) -> Any:
         import torch
 
-        if value.layout is not torch.strided or value.device.type != "cpu" or value.is_nested or value.is_quantized:
+        if not is_plain_tensor(value):
             return NotImplemented  # takes itself apart into plain tensors, which come here again
         if value.requires_grad:
             return _with_grad, (value.detach(),) if value.is_leaf else _refuse_graph()
