@@ -8,7 +8,7 @@ A number in a table or in the documentation is the end of a short chain, and eac
 `trial`              one pass over any loader, timed step by step    (measuring it)
 `isolated`, `forked`  the same in a process of its own                (alone)
 `process_tree`       memory and processor time of all its processes   (what it costs)
-`spans`              who loaded which batch when                     (for timelines)
+`spans`, `notes`     who loaded which batch when                     (for timelines)
 `sweep`              a plan, turn by turn                            (all of it)
 `runs`               one JSON line a trial                           (keeping it)
 `records`            findings of a benchmark, machine facts in JSON  (keeping claims)

@@ -99,7 +99,7 @@ def _noted(rig: Rig, facts: Facts) -> Iterator[list[Inside]]:
     with noting(rig.loader, rig.given, sample) as notes:
         yield seen
         if notes is not None and sample is not None:
-            seen[0] = replace(facts.inside, sample=with_notes(sample, notes.read()))
+            seen[0] = replace(facts.inside, sample=with_notes(sample, notes))
 
 
 def _part(ground: Ground, parts: int) -> int | None:
