@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.utils.data import IterableDataset, SequentialSampler, default_collate, default_convert
+
+from stoker.auto.probe import cores
 from stoker.bench.rebuild import kind_of, setup_of
 from stoker.bench.settings import GIVEN, STOKER
 from stoker.device.tree import change_leaves
@@ -14,6 +18,7 @@ from stoker.diagnosis.facts import GivenLoader, Pace
 from stoker.diagnosis.pace import pace_of
 from stoker.errors import StokerError
 from stoker.sampling.streams import length_or_none
+from stoker.sources.fetch import fetch_for, is_async
 
 Step = Callable[[Any], object]
 
@@ -54,8 +59,6 @@ def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) ->
 
 def given_of(loader: Any) -> GivenLoader:
     """What a loader says of itself."""
-    from stoker.auto.probe import cores
-
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
@@ -74,8 +77,8 @@ def given_of(loader: Any) -> GivenLoader:
         own_collate=_has_own_collate(loader),
         shares_rows=workers is not None and workers.share == "rows",
         pins=bool(loader.pin_memory),
-        can_pin=_can_pin(),
-        same_order=_has_same_order(loader),
+        can_pin=torch.accelerator.is_available(),
+        same_order=isinstance(loader.sampler, SequentialSampler),
     )
 
 
@@ -96,10 +99,6 @@ def _processes(loader: Any) -> int:
 
 
 def _dataset_kind(loader: Any, kind: str) -> str:
-    from torch.utils.data import IterableDataset
-
-    from stoker.sources.fetch import fetch_for, is_async
-
     if isinstance(loader.dataset, IterableDataset):
         return "iterable"
     if is_async(loader.dataset) and kind == STOKER:
@@ -109,21 +108,7 @@ def _dataset_kind(loader: Any, kind: str) -> str:
 
 
 def _has_own_collate(loader: Any) -> bool:
-    from torch.utils.data import default_collate, default_convert
-
     return loader.collate_fn not in (default_collate, default_convert)
-
-
-def _has_same_order(loader: Any) -> bool:
-    from torch.utils.data import SequentialSampler
-
-    return isinstance(loader.sampler, SequentialSampler)
-
-
-def _can_pin() -> bool:
-    import torch
-
-    return torch.accelerator.is_available()
 
 
 def _step_of(step: Step | float | None) -> Step | None:
@@ -137,8 +122,6 @@ def _step_of(step: Step | float | None) -> Step | None:
 
 def _finished(step: Step) -> Step:
     """The step with what it started on an accelerator done: else its time would be charged to the next batch."""
-    import torch
-
     if not torch.accelerator.is_available():
         return step
 
