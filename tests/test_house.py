@@ -1,8 +1,8 @@
 """House rules that a script can see: private names stay at home, functions small, and arguments what they were.
 
 A name is private if it begins with one underscore. It may be read through `self`, and anywhere in the module that
-defines it. `FOREIGN` are private names of torch and of the standard library that there is no public way around; each
-has its reason.
+defines it. `FOREIGN` are private names of torch and of the standard library that there is no public way around: which
+file reads them, and why.
 """
 
 from __future__ import annotations
@@ -17,34 +17,59 @@ import stoker
 SOURCE = Path(__file__).parents[1] / "src" / "stoker"
 FILES = sorted(str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py"))
 MOST_LINES, MOST_BRANCHES = 40, 10
+TOO_LARGE = {("passes/crewed.py", "_ask_next"), ("passes/making.py", "_fold_rows")}  # to be split, and then nobody
 
+_DYNAMO = "torch: how code is hidden from dynamo"
 FOREIGN = {
-    "_fields": "named tuples: documented, and public in spite of its name",
-    "_exit": "os: the only way to leave a process without running what the parent registered",
-    "_getframe": "sys: who holds an import lock",
-    "_current_frames": "sys: the same for other threads",
-    "_name": "multiprocessing: a process's name is set before it starts, without what its setter checks",
-    "_popen": "multiprocessing: a process that somebody else reaped would stay among the living children",
-    "_config": "multiprocessing: a filler may have children, and still goes with its parent",
-    "_worker_info": "torch: what get_worker_info() gives",
-    "_cdata": "torch: whether two storages are the same",
-    "_untyped_storage": "torch: the memory of a typed storage, without its warning",
-    "_C": "torch: no public way to ask dynamo and the profiler",
-    "_dynamo": "torch: the same",
-    "_autograd": "torch: the same",
-    "_profiler_enabled": "torch: the same",
-    "_FrameAction": "torch: how code is hidden from dynamo",
-    "_FrameExecStrategy": "torch: the same",
-    "_torchdynamo_disable": "torch: the same",
-    "_torchdynamo_disable_msg": "torch: the same",
-    "_torchdynamo_disable_recursive": "torch: the same",
-    "_index_sampler": "torch: which of its two samplers a loader goes by",
-    "_auto_collation": "torch: whether a loader makes batches",
-    "_IterableDataset_len_called": "torch: what its warning about lengths goes by",
-    "_iterator": "torch: where a loader keeps the workers that persist",
-    "_get_iterator": "torch: how to tell a loader that makes its passes in its own way",
-    "_shutdown_workers": "torch: what code written for its iterators calls",
-    "_num_samples": "torch: what a RandomSampler was asked for",
+    "batches/packing.py": {
+        "_cdata": "torch: whether two storages are the same",
+        "_untyped_storage": "torch: the memory of a typed storage, without its warning",
+    },
+    "bench/calls.py": {"_num_samples": "torch: what a RandomSampler was asked for"},
+    "bench/rebuild.py": {
+        "_get_iterator": "torch: how to tell a loader that makes its passes in its own way",
+        "_iterator": "torch: where a loader keeps the workers that persist",
+        "_shutdown_workers": "torch: how they are let go",
+    },
+    "diagnosis/ground.py": {
+        "_auto_collation": "torch: whether a loader makes batches",
+        "_index_sampler": "torch: which of its two samplers a loader goes by",
+    },
+    "diagnosis/inside.py": {
+        "_auto_collation": "torch: whether a loader makes batches",
+        "_index_sampler": "torch: which of its two samplers a loader goes by",
+    },
+    "diagnosis/rig.py": {"_auto_collation": "torch: whether a loader makes batches"},
+    "interrupts.py": {
+        "_current_frames": "sys: where the main thread is",
+        "_getframe": "sys: the same for this one",
+    },
+    "loader/dataloader.py": {
+        "_auto_collation": "torch: whether a loader makes batches",
+        "_shutdown_workers": "torch: what code written for its iterators calls",
+    },
+    "loader/dynamo.py": {
+        "_C": _DYNAMO,
+        "_FrameAction": _DYNAMO,
+        "_FrameExecStrategy": _DYNAMO,
+        "_dynamo": _DYNAMO,
+        "_torchdynamo_disable": _DYNAMO,
+        "_torchdynamo_disable_msg": _DYNAMO,
+        "_torchdynamo_disable_recursive": _DYNAMO,
+    },
+    "passes/batch_pass.py": dict.fromkeys(("_C", "_autograd", "_profiler_enabled"), "torch: whether its profiler runs"),
+    "prefetching/filling.py": {
+        "_config": "multiprocessing: a filler may have children, and still goes with its parent",
+        "_worker_info": "torch: what get_worker_info() gives",
+    },
+    "workers/ends.py": {
+        "_popen": "multiprocessing: a process that somebody else reaped would stay among the living children"
+    },
+    "workers/identity.py": {"_worker_info": "torch: what get_worker_info() gives"},
+    "workers/main.py": {"_exit": "os: the only way to leave a process without running what the parent registered"},
+    "workers/seats.py": {
+        "_name": "multiprocessing: a process's name is set before it starts, without what its setter checks"
+    },
 }
 
 
@@ -53,9 +78,14 @@ def test_no_module_reads_a_private_name_of_another() -> None:
         f"{file}:{line} reads {text}: make it public where it is, or ask its owner for what you need"
         for file in FILES
         for line, name, text in _private_names(_parsed(file))
-        if name not in FOREIGN
+        if name not in FOREIGN.get(file, ())
     ]
     assert not found, "\n".join(found)
+
+
+def test_every_foreign_name_is_still_read() -> None:
+    read = {file: {name for _, name, _ in _private_names(_parsed(file))} for file in FOREIGN}
+    assert read == {file: set(names) for file, names in FOREIGN.items()}
 
 
 def test_functions_are_small() -> None:
@@ -64,6 +94,7 @@ def test_functions_are_small() -> None:
         for file in FILES
         for function in _functions(_parsed(file))
         if _length(function) > MOST_LINES or _branches(function) > MOST_BRANCHES
+        if (file, function.name) not in TOO_LARGE
     ]
     assert not found, "\n".join(found)
 
@@ -86,8 +117,10 @@ def test_the_script_sees_what_it_should() -> None:
     )
     assert [name for _, name, _ in _private_names(seen)] == ["_y"]
     assert [name for _, name, _ in _private_names(ast.parse("from stoker.slots.pool import _POOLS"))] == ["_POOLS"]
-    (long,) = _functions(ast.parse("def f(x):\n  '''Says\n  much.'''\n  if x:\n    return 1\n  return 2 if x else 3"))
-    assert (_length(long), _branches(long)) == (3, 2)
+    (long,) = _functions(
+        ast.parse("def f(x):\n  '''Says\n  much.'''\n  if x:\n    return 1\n  return 2 if x and x or x else 3")
+    )
+    assert (_length(long), _branches(long)) == (3, 4)
 
 
 @cache
@@ -143,8 +176,12 @@ def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _branches(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Where the way through it parts: at each `if`, loop, handler and case, and at each `and` and `or`."""
     kinds = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
-    return sum(isinstance(node, kinds) for node in ast.walk(function))
+    nodes = list(ast.walk(function))
+    return sum(isinstance(node, kinds) for node in nodes) + sum(
+        len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp)
+    )
 
 
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:

@@ -1,6 +1,6 @@
 """A loader needs torch and numpy alone; whatever needs more says which extra brings it.
 
-The packages of `stoker[tools]` are hidden from a real process and from every worker that it starts (`sitecustomize` is
+The packages of the extras are hidden from a real process and from every worker that it starts (`sitecustomize` is
 imported by each Python before anything else), as if they had never been installed.
 """
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 TOOLS = {"PIL" if line.startswith("pillow") else line.partition(">")[0] for line in EXTRAS["tools"]}
+HIDDEN = TOOLS | {"lightning", "pytorch_lightning", "accelerate"}
 
 HIDING = f"""
 import sys
@@ -32,7 +33,7 @@ class Hiding:
         self.finder = finder
 
     def find_spec(self, name, path=None, target=None):
-        return None if name.partition(".")[0] in {TOOLS} else self.finder.find_spec(name, path, target)
+        return None if name.partition(".")[0] in {HIDDEN} else self.finder.find_spec(name, path, target)
 
     def __getattr__(self, name):
         return getattr(self.finder, name)
@@ -91,21 +92,27 @@ def plots(): from stoker.report.plots import new_figure; new_figure("nothing", 1
 def table(): from stoker.report.table import table_of; table_of([], "nothing")
 def faces(): from stoker.bench.datasets.faces import draw_faces; draw_faces("faces", 1)
 def digits(): from stoker.bench.datasets.digits import draw_digits; draw_digits(1)
+def module(): from stoker.lightning import DataModule
+def callback(): from stoker.integrations.logging import StatsCallback
+def prepare(): from stoker.integrations.accelerate import prepare
 
-for door in (diagnose, tune, page, plots, table, faces, digits):
+for door in (diagnose, tune, page, plots, table, faces, digits, module, callback, prepare):
     try:
         door()
     except Exception as error:
         print(door.__name__, type(error).__name__, error)
 """
 PACKAGES = {
-    "diagnose": "psutil",
-    "tune": "psutil",
-    "page": "plotly",
-    "plots": "matplotlib",
-    "table": "rich",
-    "faces": "PIL",
-    "digits": "PIL",
+    "diagnose": ("psutil", "tools"),
+    "tune": ("psutil", "tools"),
+    "page": ("plotly", "tools"),
+    "plots": ("matplotlib", "tools"),
+    "table": ("rich", "tools"),
+    "faces": ("PIL", "tools"),
+    "digits": ("PIL", "tools"),
+    "module": ("lightning", "lightning"),
+    "callback": ("lightning", "lightning"),
+    "prepare": ("accelerate", "accelerate"),
 }
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -113,7 +120,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run Python where the tools are not installed."""
+    """Run Python where no extra is installed."""
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "src")])}
 
@@ -143,8 +150,8 @@ def test_what_a_program_calls_says_what_to_install(run: Run) -> None:
     done = run("-c", DOORS)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        f"{door} MissingExtra {package} is not installed: pip install 'stoker[tools]'"
-        for door, package in PACKAGES.items()
+        f"{door} MissingExtra {package} is not installed: pip install 'stoker[{extra}]'"
+        for door, (package, extra) in PACKAGES.items()
     ]
 
 

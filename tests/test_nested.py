@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.nested import leaves_of, open_container, size_of
+from stoker.nested import is_plain_tensor, leaves_of, open_container, size_of
 
 
 class Point(NamedTuple):
@@ -74,3 +74,12 @@ def test_what_holds_itself_counts_nothing() -> None:
     circle: list[Any] = [torch.zeros(1)]
     circle.append(circle)
     assert size_of(circle) == 0
+
+
+def test_a_plain_tensor_is_torchs_own_type_in_ordinary_memory() -> None:
+    class Own(torch.Tensor):
+        pass
+
+    assert is_plain_tensor(torch.zeros(2, 3).t())
+    others = [torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2).as_subclass(Own), np.zeros(2)]
+    assert not any(map(is_plain_tensor, others))

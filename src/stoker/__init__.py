@@ -15,7 +15,7 @@ Put `stoker.DataLoader` where `torch.utils.data.DataLoader` stands. The rooms, a
 `testing`       checks for users' own datasets and loaders
 `bench`, `tuning`, `diagnosis`, `report`, `cli`  measuring, finding the best, finding out why, showing, a person's door
 `options`       who loads, and what to do with bad samples
-`contracts`, `errors`, `extras`, `interrupts`, `nested`, `whole_numbers`  what all rooms share
+`contracts`, `errors`, `extras`, `interrupts`, `nested`, `proc`, `whole_numbers`  what all rooms share
 
 Names are imported when first asked for, so that `import stoker` costs nothing: no torch until a loader is made.
 """

@@ -1,8 +1,10 @@
-"""What the rooms hand to each other: values without behaviour, and the shapes of the objects that meet in the loader.
+"""What the rooms hand to each other: values, a few of which can work something out of themselves, and the shapes of the
+objects that meet in the rooms above.
 
 A **ticket** asks for a run of rows of one batch, or for a whole batch; a **report** answers it. A **job** turns tickets
 into reports and knows datasets and collating, but not who runs it; a **crew** runs jobs in processes, threads or the
-training process itself, and knows nothing of data. Both meet only in `stoker.passes`.
+training process itself, and knows nothing of data. The two are joined where a crew is made: in `stoker.passes` for a
+loader, and in `stoker.prefetching`, whose filler is a crew of one.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 MapSlot = Callable[[int], Bytes]
 """Gives the first `n` bytes of a slot as an array: a job asks for its memory when it knows how much it needs."""
@@ -149,6 +152,15 @@ class SampleRun:
 
 CURRENT_RUN: ContextVar[SampleRun | None] = ContextVar("CURRENT_RUN", default=None)
 """Set while samples are loaded, in whatever thread or coroutine that happens."""
+
+
+def during(run: SampleRun, call: Callable[..., T], *arguments: Any) -> T:
+    """What the call gives; the run is the current one meanwhile."""
+    token = CURRENT_RUN.set(run)
+    try:
+        return call(*arguments)
+    finally:
+        CURRENT_RUN.reset(token)
 
 
 @runtime_checkable

@@ -1,7 +1,8 @@
 """What is installed only for those who ask: an import that fails says which extra brings it.
 
 A loader needs numpy and torch. The command, the pages, the built-in datasets, tuning and diagnosing need more, which is
-no business of a training environment: `pip install 'stoker[tools]'` brings it. Such a package is imported like this:
+no business of a training environment: `pip install 'stoker[tools]'` brings it. Integrations need what they integrate
+with. Such a package is imported like this:
 
     with brought_by("tools"):
         import psutil

@@ -56,6 +56,15 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
+def is_plain_tensor(value: Any) -> bool:
+    """Whether this is a tensor of torch's own type whose numbers lie in ordinary memory, by strides."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) is not torch.Tensor:
+        return False
+    lies_here = value.layout is torch.strided and value.device.type == "cpu"
+    return lies_here and not value.is_nested and not value.is_quantized
+
+
 def size_of(value: Any, other_bytes: int = 0) -> int:
     """The bytes of a batch's tensors and arrays; anything else counts `other_bytes`.
 

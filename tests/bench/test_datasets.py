@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from stoker.bench.datasets import DatasetOptions, DatasetSpec, default_cache, make_dataset
+from stoker.bench.datasets import DatasetOptions, default_cache, make_dataset
 from stoker.bench.datasets.pictures import PictureFolder
 from stoker.bench.datasets.simulated import SimulatedAsync
 
 
 def make(text: str, cache: Path, samples: int | None = None) -> object:
-    return make_dataset(DatasetSpec.parse(text), DatasetOptions(cache, samples))
+    return make_dataset(text, DatasetOptions(cache, samples))
 
 
 def size_of(path: Path) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def test_tensors_have_the_shape_asked_for_and_are_the_same_every_time() -> None:
 def test_faces_repeat_what_is_stored(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     options = DatasetOptions(tmp_path, 7, lambda *progress: told.append(progress))
-    faces = make_dataset(DatasetSpec.parse("faces:stored=3"), options)
+    faces = make_dataset("faces:stored=3", options)
     assert len(faces) == 7
     assert torch.equal(faces[6][0], faces[0][0])
     assert told == [("faces", 1, 3), ("faces", 2, 3), ("faces", 3, 3)]

@@ -159,7 +159,6 @@ def test_a_watch_sees_its_own_process() -> None:
 def test_notes_of_samples_are_joined_to_spans_of_batches(tmp_path: Path) -> None:
     noted = Noted(list("abcdef"), tmp_path, batch_size=2)
     assert [noted[index] for index in range(len(noted))] == list("abcdef")
-    noted.close()
     spans = read_spans(tmp_path, 0.0)
     assert [(span.worker, span.batch) for span in spans] == [(os.getpid(), 0), (os.getpid(), 1), (os.getpid(), 2)]
     assert all(span.start_s <= span.end_s for span in spans)

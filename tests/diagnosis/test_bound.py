@@ -354,7 +354,7 @@ def test_every_sample_of_a_pass_is_noted_wherever_it_is_loaded(workers: int) -> 
     with noting(loader, given_of(loader), sample) as notes:
         list(loader)
         assert notes is not None
-        seen = with_notes(sample, notes.read())
+        seen = with_notes(sample, notes)
     assert type(dataset) is OneIsSlow
     assert seen.count == 59  # without the first
     assert seen.longest_s >= 0.05

@@ -15,7 +15,7 @@ import stoker
 from stoker.bench.settings import STOKER
 from stoker.diagnosis import Cause, Change, DiagnosisError, diagnose
 from stoker.diagnosis.bound import Deadline
-from stoker.diagnosis.facts import Facts, Pace
+from stoker.diagnosis.facts import Facts, Inside, Pace
 from stoker.diagnosis.ground import Ground
 from stoker.diagnosis.measuring import measure_facts
 from stoker.diagnosis.rig import rig_of
@@ -78,7 +78,7 @@ class Batches:
 def test_any_iterable_can_be_diagnosed() -> None:
     found = diagnose(Batches(), seconds=SECONDS)
     assert found.cause is Cause.STORAGE
-    assert found.facts.inside is None
+    assert found.facts.inside == Inside()
     assert found.facts.model_s is None
     assert found.tried == ()
 

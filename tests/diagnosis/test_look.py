@@ -137,21 +137,21 @@ def test_what_cannot_be_seen_is_named_with_its_line() -> None:
 
 def test_a_look_in_another_process_gives_its_result_or_why_not() -> None:
     home = os.getpid()
-    assert aside(os.getpid, 30.0) not in (home, None)
-    raised = aside(lambda: 1 // 0, 30.0)
+    assert aside(lambda _: os.getpid(), 30.0) not in (home, None)
+    raised = aside(lambda _: 1 // 0, 30.0)
     assert isinstance(raised, Trouble)
     assert raised.type == "ZeroDivisionError"
-    killed = aside(lambda: os._exit(3), 30.0)
+    killed = aside(lambda _: os._exit(3), 30.0)
     assert isinstance(killed, Trouble)
     assert killed.type == "Ended"
-    late = aside(lambda: time.sleep(60), 0.01)
+    late = aside(lambda _: time.sleep(60), 0.01)
     assert isinstance(late, Trouble)
     assert late.type == "TooLong"
 
 
 def test_without_fork_the_look_happens_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "fork")
-    assert aside(os.getpid, 1.0) == os.getpid()
+    assert aside(lambda _: os.getpid(), 1.0) == os.getpid()
 
 
 def test_sleeping_is_waiting_and_computing_is_not() -> None:

@@ -14,7 +14,7 @@ import torch
 from tests.datasets import Made, number
 
 import stoker
-from stoker import DataLoader
+from stoker import DataLoader, MissingExtra
 from stoker.watch.stats import Stats
 
 
@@ -139,7 +139,7 @@ def test_without_lightning_the_callback_says_what_to_install(monkeypatch: pytest
     monkeypatch.delitem(hooks.__dict__, "StatsCallback", raising=False)
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match="pip install lightning"):
+    with pytest.raises(MissingExtra, match=r"lightning is not installed: pip install 'stoker\[lightning\]'"):
         hooks.StatsCallback  # noqa: B018
     with pytest.raises(AttributeError):
         hooks.nothing  # noqa: B018

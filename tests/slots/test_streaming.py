@@ -47,13 +47,13 @@ def test_rows_of_any_length_and_alignment_are_copied_and_nothing_beside_them(
 @built
 def test_only_large_rows_of_large_batches_are_streamed() -> None:
     row, batch = streaming.LEAST_ROW_BYTES, streaming.LEAST_BATCH_BYTES
-    assert streaming.streams(row, batch // row)
-    assert not streaming.streams(row, batch // row - 1)
-    assert not streaming.streams(row - 1, batch)
+    assert streaming.pays_to_stream(row, batch // row)
+    assert not streaming.pays_to_stream(row, batch // row - 1)
+    assert not streaming.pays_to_stream(row - 1, batch)
 
 
 def test_without_the_library_nothing_is_streamed(without_library: None) -> None:
-    assert not streaming.streams(1 << 30, 1)
+    assert not streaming.pays_to_stream(1 << 30, 1)
 
 
 def test_a_file_that_is_no_library_counts_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_that_is_no_library_counts_as_none(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(streaming, "LIBRARY", tmp_path / "_streaming.so")
     streaming._library.cache_clear()
     try:
-        assert not streaming.streams(1 << 30, 1)
+        assert not streaming.pays_to_stream(1 << 30, 1)
     finally:
         streaming._library.cache_clear()
 

@@ -14,7 +14,7 @@ from stoker.auto.forecast import forecast
 from stoker.auto.probe import Probe
 from stoker.bench.settings import Setting
 from stoker.tuning.search import Effort, Search
-from stoker.tuning.space import Foreseen, Space, space_for, workers_of
+from stoker.tuning.space import Foreseen, Space, space_for
 
 steady = settings(deadline=None, derandomize=True)  # the same examples every run, however busy the machine
 Point = tuple[int, ...]
@@ -123,7 +123,7 @@ def truth(measured: Probe, cores: int) -> Callable[[Setting], float]:
 
     def cost(setting: Setting) -> float:
         liking = {None: 1.0, 1: 1.06, 2: 1.0, 4: 1.03}[setting.prefetch]
-        return liking * forecast(measured, workers_of(setting), cores, "fork").epoch_s
+        return liking * forecast(measured, setting.crew, cores, "fork").epoch_s
 
     return cost
 
@@ -136,7 +136,7 @@ def test_a_forecast_right_or_wrong_is_a_beginning_and_a_quarter_of_the_grid_suff
     space = space_for("d", cores, is_map=True)
     cost = truth(measured, cores)
     believed = measured if right else other
-    foreseen = Foreseen(space, lambda setting: forecast(believed, workers_of(setting), cores, "fork"))
+    foreseen = Foreseen(space, lambda setting: forecast(believed, setting.crew, cores, "fork"))
     search = Search(cost, foreseen.axes)
     best = search.run(foreseen.first())
     if right:

@@ -13,7 +13,7 @@
 from stoker.batches.collate import is_default_collate
 from stoker.batches.delivery import Delivery
 from stoker.batches.inline import DROPPED, InlineBatches
-from stoker.batches.items import Items, take_next
+from stoker.batches.items import Items, take_next, walk_again
 from stoker.batches.iterable_job import IterableJob
 from stoker.batches.job import MapJob, Payload, Style
 from stoker.batches.own_state import check_told, has_state, opened, restore, state_of
@@ -34,4 +34,5 @@ __all__ = [
     "restore",
     "state_of",
     "take_next",
+    "walk_again",
 ]

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.contracts import NO_ROW, Failed, Fetch, Gap, Randomness, SampleRun
+from stoker.contracts import NO_ROW, Failed, Fetch, Gap, Randomness, SampleRun, during
 from stoker.errors import RemoteError
 from stoker.options import OnError
 
@@ -33,6 +33,10 @@ class Careful:
     here: bool = False  # in the training process: an error that will be raised is raised itself
 
     def load(self, fetch: Fetch, run: SampleRun, randomness: Randomness | None, first_row: int) -> list[Any]:
+        """Load the samples of a run, which is the current one meanwhile."""
+        return during(run, self._load, fetch, run, randomness, first_row)
+
+    def _load(self, fetch: Fetch, run: SampleRun, randomness: Randomness | None, first_row: int) -> list[Any]:
         if fetch.by_runs and randomness is None and not self.singly:
             try:
                 return fetch.many(run.keys)

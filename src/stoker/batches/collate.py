@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from stoker.batches.layout import Leaf, Misfit, numpy_leaf
+from stoker.nested import is_plain_tensor
 
 
 def leaf_of(value: Any, *, contiguous: bool = False) -> Leaf | None:
@@ -76,10 +77,7 @@ def _numpy_side(value: Any, contiguous: bool) -> Leaf | None:
 
 
 def _tensor_leaf(value: Any, contiguous: bool) -> Leaf:
-    import torch
-
-    plain = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
-    if not plain or value.is_nested or value.is_quantized or value.requires_grad:
+    if not is_plain_tensor(value) or value.requires_grad:
         raise Misfit
     if contiguous and not value.is_contiguous():
         raise Misfit

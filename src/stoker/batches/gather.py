@@ -14,7 +14,7 @@ import numpy as np
 from stoker.batches.large import stream_at
 from stoker.batches.layout import Branch, Layout, Leaf, Misfit, layout_of
 from stoker.contracts import Bytes
-from stoker.slots import streams
+from stoker.slots import pays_to_stream
 
 
 def gather_layout(arrays: Sequence[Any], bare: bool) -> Layout:
@@ -52,7 +52,7 @@ def gather_rows(layout: Layout, arrays: Sequence[Any], indices: Any, memory: Byt
     for leaf, array, place in zip(layout.leaves, arrays, layout.offsets(rows), strict=False):
         begin = place + start * leaf.row_bytes
         part = memory[begin : begin + leaf.row_bytes * len(indices)]
-        if streams(leaf.row_bytes, rows) and stream_at(array, indices, leaf.row_bytes, part):
+        if pays_to_stream(leaf.row_bytes, rows) and stream_at(array, indices, leaf.row_bytes, part):
             continue
         if leaf.kind == "tensor":
             _gather_tensor(leaf, array, indices, part)

@@ -18,7 +18,7 @@ from stoker.batches.job import Style, collate_run, load_run, plain_keys, run_of
 from stoker.batches.layout import Misfit, rebuild
 from stoker.batches.row_writer import RowWriter, Written
 from stoker.batches.rows import read_columns
-from stoker.contracts import CURRENT_RUN, Bytes, EpochNote, Failed, Fetch, Randomness, SampleRun
+from stoker.contracts import Bytes, EpochNote, Failed, Fetch, Randomness, SampleRun
 from stoker.nested import size_of
 from stoker.options import OnError
 from stoker.slots import SlotPool
@@ -67,6 +67,10 @@ class InlineBatches:
             except Exception:
                 if self._raises_at_once:
                     raise  # else the samples are loaded one by one, which shows whose error it is
+        return self._load(keys, position, note, replace)
+
+    def _load(self, keys: Any, position: int, note: EpochNote, replace: Replace) -> Any:
+        """The batch of samples that the dataset is asked for."""
         if self._raises_at_once:
             samples = load_run(self._fetch, run_of(keys, position, note), self._randomness)
         else:
@@ -99,12 +103,10 @@ class InlineBatches:
     def _try(self, keys: list[Any], position: int, note: EpochNote) -> list[Any]:
         run = run_of(keys, position, note)
         careful = Careful(self._on_error, "in the training process", here=True)
-        token = CURRENT_RUN.set(run)
         try:
             return careful.load(self._fetch, run, self._randomness, 0)
         finally:
             self.retries += careful.retries
-            CURRENT_RUN.reset(token)
 
     def of_item(self, item: Any, run: SampleRun) -> Any:
         """The batch that one item of the dataset is, with `batch_size=None`."""

@@ -22,6 +22,7 @@ from stoker.batches.own_state import has_state, restore, state_of
 
 log = logging.getLogger("stoker.resume")
 _PATIENCE_S = 5.0
+_NOTHING = object()
 
 
 @dataclass
@@ -88,8 +89,15 @@ class Items:
             return cast(Iterator[Any], iterator)
         self.batches, self.ended = place["batches"], place["ended"]
         if place["iterator"] is None and place["dataset"] is None and not self.ended:
-            _walk_again(iterator, self.batches, self.batch_size or 1)
+            self._walk_again(iterator)
         return cast(Iterator[Any], iterator)
+
+    def _walk_again(self, iterator: Iterator[Any]) -> None:
+        size = self.batch_size or 1
+        found = -(-walk_again(iterator, self.batches * size, "iterable dataset") // size)
+        if found < self.batches:
+            told = "resuming: the iterable dataset ended after %d of the %d batches read before"
+            log.warning(told, found, self.batches)
 
 
 def take_next(iterator: Iterator[Any], count: int) -> list[Any]:
@@ -103,12 +111,13 @@ def take_next(iterator: Iterator[Any], count: int) -> list[Any]:
     return taken
 
 
-def _walk_again(iterator: Iterator[Any], batches: int, batch_size: int) -> None:
+def walk_again(iterator: Iterator[Any], count: int, whose: str) -> int:
+    """Take items that were taken before, and say how many there still were; a long walk is told of in the log."""
     told = time.monotonic()
-    for batch in range(batches):
-        if not take_next(iterator, batch_size):
-            log.warning("resuming: the iterable dataset ended after %d of the %d batches read before", batch, batches)
-            return
+    for number in range(count):
+        if next(iterator, _NOTHING) is _NOTHING:
+            return number
         if time.monotonic() - told > _PATIENCE_S:
             told = time.monotonic()
-            log.warning("resuming: %d of %d batches of the iterable dataset read again", batch + 1, batches)
+            log.warning("resuming: the %s has no state_dict, %d of %d items taken again", whose, number + 1, count)
+    return count

@@ -40,6 +40,7 @@ from stoker.contracts import (
     Report,
     SampleRun,
     Ticket,
+    during,
 )
 from stoker.errors import RemoteError
 from stoker.options import OnError
@@ -249,12 +250,10 @@ class MapJob:
             return load_run(self.fetch, run, self.randomness)
         singly = ticket.singly or self.sample_timeout_s is not None or _has_gaps(ticket.keys)
         careful = Careful(self.on_error, self._where, self._mark, singly, here=self.in_process)
-        token = CURRENT_RUN.set(run)
         try:
             return careful.load(self.fetch, run, self.randomness, ticket.start)
         finally:
             self._retries += careful.retries
-            CURRENT_RUN.reset(token)
 
     def _add_state(self, report: Report) -> None:
         if report.answer is Answer.DONE and (state := self._state()) is not None:
@@ -320,21 +319,17 @@ def run_of(keys: Any, position: int, note: EpochNote) -> SampleRun:
 
 def load_run(fetch: Fetch, run: SampleRun, randomness: Randomness | None) -> list[Any]:
     """Load the samples of a run, which is the current one meanwhile."""
-    token = CURRENT_RUN.set(run)
-    try:
-        return fetch.many(run.keys) if randomness is None else randomness.load(fetch.one, run)
-    finally:
-        CURRENT_RUN.reset(token)
+    if randomness is None:
+        return during(run, fetch.many, run.keys)
+    return during(run, randomness.load, fetch.one, run)
 
 
 def collate_run(style: Style, samples: Any, run: SampleRun, randomness: Randomness | None) -> Any:
     """Collate a whole batch; what that draws is keyed by the batch's first position."""
     collate = style.collate or collate_plainly
-    token = CURRENT_RUN.set(run)
-    try:
-        return collate(samples) if randomness is None else randomness.one(collate, samples, run)
-    finally:
-        CURRENT_RUN.reset(token)
+    if randomness is None:
+        return during(run, collate, samples)
+    return during(run, randomness.one, collate, samples, run)
 
 
 def plain_keys(keys: Any) -> list[Any]:

@@ -23,7 +23,8 @@ import numpy as np
 
 from stoker.batches.large import stream_arrays
 from stoker.contracts import Bytes
-from stoker.slots import streams
+from stoker.nested import is_plain_tensor
+from stoker.slots import pays_to_stream
 
 _ALIGN = 64
 _SMALL_BYTES = 65536  # a guess: below this, what a strided view drags along does not matter
@@ -135,7 +136,7 @@ def _copy(buffer: memoryview, target: Bytes) -> None:
     if not buffer.nbytes:
         return
     source = np.frombuffer(buffer, np.uint8)
-    if not (streams(buffer.nbytes, rows=1) and stream_arrays([source], target)):
+    if not (pays_to_stream(buffer.nbytes, rows=1) and stream_arrays([source], target)):
         target[:] = source
 
 
@@ -190,7 +191,7 @@ class _Pickler(pickle.Pickler):
     def _tensor(self, value: Any) -> Any:
         import torch
 
-        if value.layout is not torch.strided or value.device.type != "cpu" or value.is_nested or value.is_quantized:
+        if not is_plain_tensor(value):
             return NotImplemented  # takes itself apart into plain tensors, which come here again
         if value.requires_grad:
             return _with_grad, (value.detach(),) if value.is_leaf else _refuse_graph()

@@ -20,7 +20,7 @@ from stoker.batches.gather import gather_layout, gather_rows, plain_indices
 from stoker.batches.layout import Column, Layout, Misfit, learn
 from stoker.batches.read_into import RowReader
 from stoker.batches.rows import write_rows
-from stoker.contracts import CURRENT_RUN, Bytes, Fetch, MapSlot, SampleRun
+from stoker.contracts import Bytes, Fetch, MapSlot, SampleRun, during
 
 
 @dataclass(slots=True)
@@ -71,11 +71,7 @@ class RowWriter:
         if layout is None or reader is None:
             raise Misfit
         size, memory = _room(layout, memory_of, rows)
-        token = CURRENT_RUN.set(run)
-        try:
-            reader.read(layout, run.keys, memory, start, rows, mark)
-        finally:
-            CURRENT_RUN.reset(token)
+        during(run, reader.read, layout, run.keys, memory, start, rows, mark)
         return Written(layout, size, memory, [])
 
     def write(self, samples: list[Any], memory_of: MapSlot, start: int, rows: int) -> Written:

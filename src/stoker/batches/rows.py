@@ -18,7 +18,7 @@ import numpy as np
 from stoker.batches.large import stream_arrays, stream_tensors
 from stoker.batches.layout import Column, Layout, Leaf, Misfit, columns_of
 from stoker.contracts import Bytes
-from stoker.slots import streams
+from stoker.slots import pays_to_stream
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def write_rows(layout: Layout, samples: Column, memory: Bytes, start: int, rows:
             loose.append(_checked_loose(column))
         elif leaf.row_bytes:
             begin = place + start * leaf.row_bytes
-            large = streams(leaf.row_bytes, rows)
+            large = pays_to_stream(leaf.row_bytes, rows)
             _WRITERS[leaf.kind](leaf, column, memory[begin : begin + leaf.row_bytes * len(column)], large)
         else:  # empty shapes take no room, but must still be what the layout says
             _WRITERS[leaf.kind](leaf, column, np.empty(0, np.uint8), False)
@@ -111,21 +111,27 @@ def _write_tensors(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> No
 
 def _write_arrays(leaf: Leaf, column: Column, memory: Bytes, large: bool) -> None:
     dtype, shape = np.dtype(leaf.dtype), leaf.shape
-    whole = bool(shape)
+    whole = _are_contiguous(column, dtype, shape)
+    rows = memory.view(dtype).reshape(len(column), *shape)
+    if large and stream_arrays(column, memory):
+        return
+    if whole and shape and leaf.row_bytes:
+        np.concatenate(list(column), out=rows.reshape(len(column) * shape[0], *shape[1:]))
+    else:
+        for row, value in enumerate(column):
+            rows[row] = value
+
+
+def _are_contiguous(column: Column, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Whether all these arrays lie in memory as their rows will; Misfit unless each has this type and shape."""
+    whole = True
     for value in column:
         if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != shape:
             raise Misfit
         if min(value.strides, default=0) < 0:  # torch refuses these, with a message of its own
             raise Misfit
         whole = whole and value.flags.c_contiguous
-    rows = memory.view(dtype).reshape(len(column), *shape)
-    if large and stream_arrays(column, memory):
-        return
-    if whole and leaf.row_bytes:
-        np.concatenate(list(column), out=rows.reshape(len(column) * shape[0], *shape[1:]))
-    else:
-        for row, value in enumerate(column):
-            rows[row] = value
+    return whole
 
 
 def _write_numbers(kind: type) -> Any:

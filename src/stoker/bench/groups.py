@@ -110,9 +110,10 @@ def group(records: Iterable[TrialRecord]) -> list[Group]:
     return [_group(setting, found) for setting, found in by_setting.items()]
 
 
-def timelines(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The trials that noted who loaded what when."""
-    return [record for record in records if record.kind == TIMELINE and record.trial is not None]
+def timelines(records: Iterable[TrialRecord], groups: Iterable[Group] = ()) -> list[TrialRecord]:
+    """The trials that noted who loaded what when; where there are none, a typical one of each group."""
+    noted = [record for record in records if record.kind == TIMELINE and record.trial is not None]
+    return noted or [found.typical for found in groups if found.records]
 
 
 def _group(setting: Setting, records: list[TrialRecord]) -> Group:

@@ -22,20 +22,19 @@ trusted, and with more threads than idle cores torch's own loader was measured s
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import signal
-import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from stoker.bench.blame import trouble_of
+from stoker.bench.forked import forked
 from stoker.bench.process_tree import ProcessTree
 from stoker.bench.runs import Span, Trouble
 from stoker.bench.trial import Trial, measure
@@ -72,33 +71,10 @@ class Length:
     timeout_s: float = 600.0
 
 
-@dataclass(frozen=True)
-class _Result:
-    trial: Trial
-    build_s: float
-    warmup_s: float
-    spans: tuple[Span, ...]
-
-
 def run_isolated(prepare: Prepare, length: Length, *, note_spans: bool = False, tick: Tick | None = None) -> Outcome:
     """Fork, time one pass, and give what was found; `tick` is called several times a second meanwhile."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_trial_main, args=(prepare, length, note_spans, theirs))
-    with warnings.catch_warnings():
-        # Python 3.12 warns when a process with threads forks; NumPy's and torch's are idle here, ours there are none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    theirs.close()
-    assert process.pid is not None
-    tree = ProcessTree(process.pid)
-    try:
-        return _attend(process, ours, tree, length.timeout_s, tick or _nothing)
-    finally:
-        tree.end_all()
-        process.join()
-        process.close()
-        ours.close()
+    with forked(_trial_main, prepare, length, note_spans) as (process, pipe, tree):
+        return _attend(process, pipe, tree, length.timeout_s, tick or (lambda: None))
 
 
 def _attend(process: BaseProcess, pipe: Connection, tree: ProcessTree, timeout_s: float, tick: Tick) -> Outcome:
@@ -122,8 +98,9 @@ def _attend(process: BaseProcess, pipe: Connection, tree: ProcessTree, timeout_s
             used_s, look_at = tree.cpu_s() - before_s, float("inf")
         elif isinstance(message, Trouble):
             return Outcome(failure=message)
-        elif isinstance(message, _Result):
-            return _outcome(message, tree, used_s)
+        elif isinstance(message, Outcome):
+            peak_bytes, looks = tree.peak_bytes, tree.looks
+            return replace(message, peak_pss_bytes=peak_bytes, memory_samples=looks, cpu_s=max(0.0, used_s))
         if message is not None:
             pipe.send("go")
 
@@ -142,36 +119,23 @@ def _next_message(process: BaseProcess, pipe: Connection, timeout_s: float) -> A
     return None
 
 
-def _outcome(result: _Result, tree: ProcessTree, cpu_s: float) -> Outcome:
-    return Outcome(
-        trial=result.trial,
-        build_s=result.build_s,
-        warmup_s=result.warmup_s,
-        spans=result.spans,
-        peak_pss_bytes=tree.peak_bytes,
-        memory_samples=tree.looks,
-        cpu_s=max(0.0, cpu_s),
-    )
-
-
 def _trial_main(prepare: Prepare, length: Length, note_spans: bool, pipe: Connection) -> None:
     """What the trial's process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the measuring process, which then ends this one
     # torch warns of more workers than cores, in every trial; a sweep goes there on purpose, and the records show it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    _one_thread()
-    answer: _Result | Trouble
+    answer: Outcome | Trouble
     try:
         with tempfile.TemporaryDirectory(prefix="stoker-spans-") as folder:
             answer = _time(prepare, length, Path(folder) if note_spans else None, pipe)
-        if not answer.trial.batches:
+        if answer.trial is None or not answer.trial.batches:
             answer = Trouble("NoBatch", "the loader gave no batch at all: is the dataset empty?")
     except BaseException as error:
         answer = trouble_of(error)
     pipe.send(answer)
 
 
-def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connection) -> _Result:
+def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connection) -> Outcome:
     warmup_s = 0.0
     if length.warmup:
         warmup_s = measure(prepare(None)[0], limit=length.warmup).seconds
@@ -184,7 +148,7 @@ def _time(prepare: Prepare, length: Length, folder: Path | None, pipe: Connectio
     trial = measure(loader, model=model, limit=length.batches, ending=lambda: _ask(pipe, _END))
     del loader
     gc.collect()  # workers end, and their notes are complete
-    return _Result(trial, build_s, warmup_s, _spans(folder, passed_at))
+    return Outcome(trial, None, build_s, warmup_s, _spans(folder, passed_at))
 
 
 def _spans(folder: Path | None, since_s: float) -> tuple[Span, ...]:
@@ -198,13 +162,6 @@ def _ask(pipe: Connection, word: str) -> None:
     pipe.recv()
 
 
-def _one_thread() -> None:
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)
-
-
 def _ended(code: int) -> Trouble:
     if code >= 0:
         return Trouble("Ended", f"the trial's process left with status {code} without a result")
@@ -215,7 +172,3 @@ def _ended(code: int) -> Trouble:
 
 def _too_long(timeout_s: float) -> Trouble:
     return Trouble("TooLong", f"not finished after {timeout_s:g} s: try fewer --batches, or a longer --timeout")
-
-
-def _nothing() -> None:
-    pass

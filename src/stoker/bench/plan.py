@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stoker.bench.settings import Setting, Sweep
+from stoker.bench.whole_files import written_whole
 
 PLAN_FILE = "plan.json"
 TRIAL, TIMELINE = "trial", "timeline"
@@ -69,10 +70,9 @@ def rounds(settings: Sequence[Setting], repeats: int, timeline: bool) -> Iterato
 
 def save_plan(plan: Plan, folder: Path, facts: Mapping[str, Any]) -> None:
     """Write the plan beside the records, with the facts (machine, versions) of whoever began."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{PLAN_FILE}.partial"
-    partial.write_text(json.dumps({**asdict(plan), **facts}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(folder / PLAN_FILE)
+    text = json.dumps({**asdict(plan), **facts}, indent=1, ensure_ascii=False)
+    with written_whole(folder / PLAN_FILE) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def load_plan(folder: Path) -> tuple[Plan, dict[str, Any]] | None:

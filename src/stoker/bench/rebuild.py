@@ -141,15 +141,14 @@ def _settle_workers(arguments: dict[str, Any], changes: Mapping[str, Any], kind:
     if kind == TORCH or changes.get("num_workers") == "auto":  # which chooses all of it
         arguments.pop("workers", None)
     workers = arguments.get("workers")
-    if workers is not None and "workers" not in changes:
-        workers = arguments["workers"] = dataclasses.replace(
-            workers, processes=changes.get("num_workers", workers.processes)
-        )
     if workers is not None:
+        if "workers" not in changes:
+            processes = changes.get("num_workers", workers.processes)
+            workers = arguments["workers"] = dataclasses.replace(workers, processes=processes)
         arguments["num_workers"] = 0
     processes = workers.processes if workers is not None else arguments["num_workers"]
     if processes in (0, "auto"):  # "auto" may come to none
-        are_threads = workers is not None and workers.are_threads
+        of_threads = ("prefetch_factor", "timeout") if workers is not None and workers.are_threads else ()
         for name in _WITH_WORKERS:
-            if not (are_threads and name in ("prefetch_factor", "timeout")):
+            if name not in of_threads:
                 arguments.pop(name)

@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from stoker.bench.whole_files import written_whole
+
 SCHEMA = 1
 
 
@@ -72,11 +74,9 @@ class Record:
 
 def save_record(record: Record, path: Path) -> None:
     """Write the record whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     text = json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1, ensure_ascii=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def load_record(path: Path) -> Record:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.bench.plan import TRIAL, Turn
-from stoker.bench.settings import Setting, setting_from
+from stoker.bench.settings import Setting
 from stoker.bench.statistics import quantile
 from stoker.bench.trial import Trial
 
@@ -39,6 +39,10 @@ class Trouble:
     message: str
     place: str = ""
     traceback: str = ""
+
+    def __str__(self) -> str:
+        place = f" at {self.place}" if self.place else ""
+        return f"{self.type}{place}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ def from_line(line: str) -> TrialRecord:
         raise ValueError(f"schema {found!r}, this code reads {SCHEMA}")
     ok = fields["status"] == "ok"
     return TrialRecord(
-        setting=setting_from(fields["setting"]),
+        setting=Setting(**fields["setting"]),
         trial=_trial(fields) if ok else None,
         failure=None if ok else Trouble(**fields["error"]),
         spans=tuple(Span(*values) for values in fields.get("spans", ())),

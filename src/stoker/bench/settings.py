@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from stoker.options import Workers
+
 TORCH, STOKER, GIVEN, SYNTHETIC = "torch", "stoker", "given", "synthetic"
 LOADERS = (TORCH, STOKER)
 AUTO = "auto"
@@ -43,6 +45,12 @@ class Setting:
     def key(self) -> str:
         """The same text for the same setting, in every run."""
         return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def crew(self) -> Workers:
+        """Who loads, where that is said in numbers."""
+        how: Any = {"start_method": self.start_method, "share": self.share or "auto"}
+        return Workers.with_lanes(int(self.workers or 0), self.lanes, **how)
 
     @property
     def model_name(self) -> str:
@@ -131,11 +139,6 @@ class Sweep:
                 continue
             inline = workers == 0 and lanes == 1
             yield Setting(dataset, loader, size, workers, lanes, None if inline else prefetch, pin, sleep_s)
-
-
-def setting_from(fields: dict[str, Any]) -> Setting:
-    """A setting from what `asdict` made of it."""
-    return Setting(**fields)
 
 
 def _list(values: Collection[Any]) -> str:

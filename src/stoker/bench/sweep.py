@@ -84,7 +84,11 @@ def run_sweep(
             watcher.skipped(turn)
             continue
         watcher.begun(turn)
-        record = _measure(turn, plan, targets[turn.setting.dataset], facts, timeout_s, watcher.tick, run_trial)
+        notes = turn.kind == TIMELINE
+        length = Length(plan.timeline if notes else plan.batches, plan.warmup, timeout_s)
+        target = targets[turn.setting.dataset]
+        prepare = partial(prepare_loader, target, turn.setting, plan.shuffle and not notes)
+        record = record_trial(turn, prepare, length, facts, tick=watcher.tick, run_trial=run_trial)
         if record.failure is not None:
             failed.add(turn.setting.key)
         run.append(record)
@@ -109,21 +113,6 @@ def facts_now() -> dict[str, dict[str, Any]]:
 def _cannot_note(turn: Turn, targets: Mapping[str, Target]) -> bool:
     """A timeline needs a map-style dataset to note its samples in."""
     return turn.kind == TIMELINE and not targets[turn.setting.dataset].is_map
-
-
-def _measure(
-    turn: Turn,
-    plan: Plan,
-    target: Target,
-    facts: Circumstances,
-    timeout_s: float,
-    tick: Callable[[], object],
-    run_trial: RunTrial,
-) -> TrialRecord:
-    timeline = turn.kind == TIMELINE
-    length = Length(plan.timeline if timeline else plan.batches, plan.warmup, timeout_s)
-    prepare = partial(prepare_loader, target, turn.setting, plan.shuffle and not timeline)
-    return record_trial(turn, prepare, length, facts, tick=tick, run_trial=run_trial)
 
 
 def record_trial(
@@ -169,21 +158,14 @@ def _make(setting: Setting, dataset: Any, options: dict[str, Any]) -> Iterable[A
         from torch.utils.data import DataLoader as TorchLoader
 
         return TorchLoader(dataset, num_workers=int(setting.workers or 0), **options)
-    from stoker import DataLoader, Workers
+    from stoker import DataLoader
 
     if setting.lanes > 1 or setting.start_method is not None or setting.share is not None:
-        how: Any = {"start_method": setting.start_method, "share": setting.share or "auto"}
-        return DataLoader(
-            dataset, workers=Workers.with_lanes(int(setting.workers or 0), setting.lanes, **how), **options
-        )
+        return DataLoader(dataset, workers=setting.crew, **options)
     workers: Any = setting.workers
     return DataLoader(dataset, num_workers=workers, **options)
 
 
 def pretended_model(setting: Setting) -> Model | None:
     """Takes the setting's time for a step, and does nothing; None if that is no time."""
-    return partial(_sleep, setting.sleep_s) if setting.sleep_s else None
-
-
-def _sleep(seconds: float, _batch: object) -> None:
-    time.sleep(seconds)
+    return (lambda _batch: time.sleep(setting.sleep_s)) if setting.sleep_s else None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.bench.blame import trouble_of
-from stoker.bench.datasets import BUILT_IN, DatasetOptions, DatasetSpec, make_dataset
+from stoker.bench.datasets import BUILT_IN, DatasetOptions, make_dataset
 from stoker.errors import StokerError
 
 
@@ -111,7 +111,7 @@ def resolve_training(text: str) -> tuple[Any, Callable[[Any], object] | None]:
 
 def _built_in(text: str, options: DatasetOptions) -> Target:
     try:
-        dataset = make_dataset(DatasetSpec.parse(text), options)
+        dataset = make_dataset(text, options)
     except (ValueError, OSError) as error:
         raise TargetError(f"{text}: {error}") from None
     return Target(text, dataset, is_map=True)
@@ -132,9 +132,7 @@ def call(text: str) -> Any:
     try:
         return function()
     except Exception as error:
-        failure = trouble_of(error)
-        place = f" at {failure.place}" if failure.place else ""
-        raise TargetError(f"{text} raised {failure.type}{place}: {failure.message}") from error
+        raise TargetError(f"{text} raised {trouble_of(error)}") from error
 
 
 def _import(text: str) -> Callable[[], Any]:
@@ -169,6 +167,4 @@ def _import_module(name: str, text: str) -> Any:
             "command in the folder that holds it, or put that folder on PYTHONPATH."
         ) from None
     except Exception as error:
-        failure = trouble_of(error)
-        place = f" at {failure.place}" if failure.place else ""
-        raise TargetError(f"{text}: importing {name!r} raised {failure.type}{place}: {failure.message}") from error
+        raise TargetError(f"{text}: importing {name!r} raised {trouble_of(error)}") from error

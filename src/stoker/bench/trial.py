@@ -16,7 +16,7 @@ The loader is anything that can be iterated. The clock is an argument, so tests 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,24 +95,14 @@ def measure(
     `ending` is called after the last clock reading, while the iterator and the last batch are still held: the moment to
     look at memory and processes.
     """
-    begun_at = clock()
-    batches = iter(loader)
-    start_s = clock() - begun_at
-    return _take(batches, start_s, model or _no_model, clock, limit, ending)
-
-
-def _take(
-    batches: Iterator[Any],
-    start_s: float,
-    model: Callable[[Any], object],
-    clock: Clock,
-    limit: int | None,
-    ending: Callable[[], object] | None,
-) -> Trial:
+    model = model or (lambda _batch: None)
     samples = size_bytes = 0
     waits_s: list[float] = []
     models_s: list[float] = []
     end_s = 0.0
+    begun_at = clock()
+    batches = iter(loader)
+    start_s = clock() - begun_at
     while limit is None or len(waits_s) < limit:
         asked_at = clock()
         try:
@@ -129,10 +119,6 @@ def _take(
     if ending is not None:
         ending()
     return Trial(samples, size_bytes, start_s, tuple(waits_s), tuple(models_s), end_s)
-
-
-def _no_model(_batch: object) -> None:
-    pass
 
 
 def count_samples(batch: Any) -> int:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stoker.cli.bars import output
+from stoker.cli.words import fail
+
 if TYPE_CHECKING:
     from stoker.diagnosis import Diagnosis
 
@@ -33,13 +36,9 @@ def diagnose(
     out: Annotated[Path | None, typer.Option(help="Save everything that was found, as JSON.")] = None,
 ) -> None:
     """Say where a training loop's time goes, and which arguments of its loader to change."""
-    from rich.console import Console
-
     from stoker.report.findings import print_findings
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # a file has no edge at which lines must break
+    console = output()
     found = _diagnosed(target, step_ms, device, seconds, console)
     print_findings(found, console)
     if out is not None:
@@ -63,5 +62,4 @@ def _diagnosed(target: str, step_ms: float | None, device: str | None, seconds: 
                 tell=lambda text: status.update(f"measuring: {text}".replace("[", "\\[")),
             )
     except (TargetError, DiagnosisError) as error:
-        typer.echo(f"stoker diagnose: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail("diagnose", str(error))

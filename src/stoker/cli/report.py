@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from stoker.cli.words import fail
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders that `stoker bench` has written.")],
@@ -22,13 +24,11 @@ def report(
     try:
         records, problems = load_runs(runs)
     except FileNotFoundError as error:
-        typer.echo(f"stoker report: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail("report", str(error))
     for problem in problems:
         typer.echo(problem, err=True)
     if not records:
-        typer.echo(f"stoker report: {runs[0]} holds no readable trial: run `stoker bench` again", err=True)
-        raise typer.Exit(2)
+        fail("report", f"{runs[0]} holds no readable trial: run `stoker bench` again")
     path = out or runs[0] / "report.html"
     save_page(records, path, title or f"Stoker: {', '.join(run.name for run in runs)}", problems)
     typer.echo(str(path))

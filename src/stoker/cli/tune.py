@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -149,7 +149,8 @@ class _Watch:
                 bar.refresh()
 
             def begun(setting: Setting) -> None:
-                bar.update(task, description=_words(setting), left=self._so_far())
+                words = setting.label({"workers", "lanes", "batch_size", "prefetch", "start_method", "share"})
+                bar.update(task, description=words, left=self._so_far())
                 tick()
 
             return tune(target, aim, teller=Teller(tick, begun, self._keep))
@@ -167,10 +168,6 @@ class _Watch:
         return f"{len(self.records)} trials, best {self.best_per_s:,.0f} samples/s" if self.records else ""
 
 
-def _words(setting: Setting) -> str:
-    return setting.label({"workers", "lanes", "batch_size", "prefetch", "start_method", "share"})
-
-
 def _print(tuning: Tuning, out: Path, console: Console) -> None:
     from stoker.report.table import memory_note
     from stoker.report.tried import tried_table
@@ -186,12 +183,8 @@ def _print(tuning: Tuning, out: Path, console: Console) -> None:
         f"  {tuning.call}",
         f'or, with {out}:  stoker.DataLoader(dataset, tuned="{out}")',
     )
-    for line in lines:
-        _plain(console, line)
-
-
-def _plain(console: Console, line: Any) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)  # a call that is to be copied has no line breaks
+    for line in lines:  # a call that is to be copied has no line breaks
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _save(tuning: Tuning, out: Path) -> None:

@@ -33,6 +33,7 @@ from stoker.diagnosis.judge import judge
 from stoker.diagnosis.measuring import Tell, measure_facts
 from stoker.diagnosis.rig import DiagnosisError, Step, auto_says, rig_of
 from stoker.diagnosis.trials import try_all
+from stoker.diagnosis.words import advice, numbers, verdict
 
 __all__ = ["Cause", "Change", "Diagnosis", "DiagnosisError", "TriedChange", "diagnose", "diagnosis_from_json"]
 
@@ -54,8 +55,6 @@ def diagnose(
     device   batches are brought there before each step, which is timed apart; None: the step does that itself
     tell     is told what is being measured, as it goes along
     """
-    from stoker.diagnosis.words import advice, numbers, verdict  # imports torch, as whoever has a loader did
-
     rig = rig_of(loader, step, device)
     deadline, ground = Deadline(max(seconds, _LEAST_S)), Ground(loader, rig.given)
     with briefly():

@@ -8,52 +8,33 @@ is called here instead.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from stoker.bench.blame import trouble_of
-from stoker.bench.process_tree import ProcessTree
+from stoker.bench.forked import forked
 from stoker.bench.runs import Trouble
 
 T = TypeVar("T")
 _GRACE_S = 2.0
 
 
-def aside(function: Callable[[], T], timeout_s: float) -> T | Trouble:
-    """What the function gives, or why it gave nothing; its result travels by pickle."""
-    return aside_keeping(lambda _keep: function(), timeout_s)
+def aside(function: Callable[[Callable[[T], None]], T], timeout_s: float) -> T | Trouble:
+    """What the function gives, or why it gave nothing; its result travels by pickle.
 
-
-def aside_keeping(function: Callable[[Callable[[T], None]], T], timeout_s: float) -> T | Trouble:
-    """The same for a function that gives what it has so far to be kept, which counts if it is not finished in time."""
+    It may give what it has so far to be kept, which counts if it is not finished in time.
+    """
     if not hasattr(os, "fork"):
         return _attempt(lambda: function(lambda found: None))
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(function, theirs), name="stoker-look")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns when a process with threads forks
-        process.start()
-    theirs.close()
-    assert process.pid is not None
-    tree = ProcessTree(process.pid)
-    until_s = time.monotonic() + timeout_s
-    try:
-        found: T | Trouble = _result(ours, timeout_s)
+    with forked(_main, function) as (process, pipe, _):
+        until_s = time.monotonic() + timeout_s
+        found: T | Trouble = _result(pipe, timeout_s)
         if not isinstance(found, Trouble) and time.monotonic() < until_s:
             process.join(_GRACE_S)  # let it go by itself: its loader's workers may hold what others wait for
         return found
-    finally:
-        tree.end_all()
-        process.join()
-        process.close()
-        ours.close()
 
 
 def _result(pipe: Connection, timeout_s: float) -> Any:
@@ -62,7 +43,7 @@ def _result(pipe: Connection, timeout_s: float) -> Any:
     while pipe.poll(max(0.0, until_s - time.monotonic())):
         try:
             is_last, found = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return kept if kept is not None else Trouble("Ended", "the process that looked ended without a word")
         if is_last:
             # What raised in the end does not undo what was seen before.
@@ -72,10 +53,6 @@ def _result(pipe: Connection, timeout_s: float) -> Any:
 
 
 def _main(function: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)  # as in a worker; after a fork torch's pool of threads is not to be trusted
     pipe.send((True, _attempt(lambda: function(lambda found: pipe.send((False, found))))))
 
 

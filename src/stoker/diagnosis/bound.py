@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from torch.utils.data import _utils
+
 _AGAIN_S = 0.25  # the alarm rings again: a step may have been under way
 _LEAST_PATIENCE_S = 0.5
 _TORCHS_PATIENCE_S = 5.0
@@ -92,8 +94,6 @@ def briefly() -> Iterator[None]:
     torch waits five seconds for each worker of a pass that was cut, then ends it. A worker in the middle of a slow
     batch takes all of that, in every trial.
     """
-    from torch.utils.data import _utils
-
     before = _utils.MP_STATUS_CHECK_INTERVAL
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
@@ -106,6 +106,4 @@ def briefly() -> Iterator[None]:
 
 def be_patient(batch_s: float) -> None:
     """Wait for workers that need so long for a batch: who is ended in the middle of one may hold a lock for ever."""
-    from torch.utils.data import _utils
-
     _utils.MP_STATUS_CHECK_INTERVAL = min(_TORCHS_PATIENCE_S, max(_LEAST_PATIENCE_S, 1.5 * batch_s))

@@ -4,7 +4,7 @@
        ├──── alone       a pass without a model
        ├──── model_s     a step on a batch that lies in memory; copy_s to bring it to the device
        ├──── together    a pass with the model
-       └──── inside      a look into the loader: one sample, collating, handing over   (None for a plain iterable)
+       └──── inside      a look into the loader: one sample, collating, handing over   (empty for a plain iterable)
 
     Trial of a Change ── what each round took before and after
 
@@ -27,6 +27,7 @@ from stoker.bench.statistics import median
 from stoker.options import Workers
 from stoker.passes.window import window_for
 
+_SLOW = 4.0  # times the middle: a slow sample
 STRAGGLING = 0.2
 """Slow samples that take less of the time of all are not what holds a loader up: a guess."""
 
@@ -150,7 +151,7 @@ class Sample:
     longest_s: float
     size_bytes: int
     read_bytes: float  # from a disk, not from the page cache; 0 where the system does not say
-    slow: int = 0  # how many took more than four times the middle
+    slow: int = 0  # how many took far longer than the middle
     slow_share: float = 0.0  # of the time of all of them
     once_s: float = 0.0  # the samples of the look, in the middle
     again_s: float | None = None  # the same ones a second time; None: not tried
@@ -166,7 +167,7 @@ class Sample:
     @property
     def is_uneven(self) -> bool:
         """Whether few samples take most of the time."""
-        return self.longest_s > 4.0 * max(self.median_s, 1e-9) and self.longest_s > 2.0 * self.seconds
+        return self.longest_s > _SLOW * max(self.median_s, 1e-9) and self.longest_s > 2.0 * self.seconds
 
     @property
     def has_stragglers(self) -> bool:
@@ -180,9 +181,23 @@ class Sample:
         return self.again_s is not None and self.again_s < 0.6 * self.once_s and self.once_s > 2e-4
 
 
+def spread_of(took_s: list[float]) -> dict[str, Any]:
+    """How many samples took so long, and how unevenly: fields of a `Sample`."""
+    middle_s = median(took_s)
+    slow_s = [one_s for one_s in took_s if one_s > _SLOW * middle_s]
+    slow_share = sum(slow_s) / max(1e-12, sum(took_s))
+    return {
+        "count": len(took_s),
+        "median_s": middle_s,
+        "longest_s": max(took_s),
+        "slow": len(slow_s),
+        "slow_share": slow_share,
+    }
+
+
 @dataclass(frozen=True)
 class Inside:
-    """What was seen inside the loader; None: could not be seen, and `trouble` may say why."""
+    """What was seen inside the loader; without a sample it could not be looked into, and `trouble` may say why."""
 
     sample: Sample | None = None
     collate_s: float | None = None  # the collate_fn on one batch's samples, in the training process
@@ -203,7 +218,7 @@ class Facts:
     model_s: float | None = None  # None: no model was given
     copy_s: float = 0.0
     together: Pace | None = None
-    inside: Inside | None = None
+    inside: Inside = Inside()
     crowding: float = 1.0  # how many times its own time computing took, because of other programs
     load: float = 0.0  # the load average over the number of cores, before anything was measured
     taken: float = 0.0  # the share of the cores that other programs used then
@@ -221,8 +236,12 @@ class Facts:
     @property
     def is_warmed(self) -> bool:
         """Whether trials met samples that were quick only because they had been read before."""
-        sample = self.inside.sample if self.inside is not None else None
-        return self.rereads and sample is not None and sample.is_remembered
+        return self.rereads and self.sample is not None and self.sample.is_remembered
+
+    @property
+    def sample(self) -> Sample | None:
+        """What loading a sample is like; None where nobody could see."""
+        return self.inside.sample
 
     @property
     def whole(self) -> Pace:
@@ -308,6 +327,8 @@ class Diagnosis:
     def to_json(self) -> str:
         """Everything, as a file holds it."""
         fields = {**asdict(self), "cause": self.cause.name}
+        if self.facts.inside == Inside():  # nobody has looked
+            fields["facts"]["inside"] = None
         return json.dumps(fields, indent=1, ensure_ascii=False, default=repr)
 
 
@@ -326,9 +347,8 @@ def diagnosis_from_json(text: str) -> Diagnosis:
 
 def facts_from(fields: Mapping[str, Any]) -> Facts:
     """Facts from what `asdict` made of them."""
-    inside = fields["inside"]
-    if inside is not None:
-        inside = Inside(**{**inside, "sample": _maybe(Sample, inside["sample"])})
+    seen = fields["inside"] or {"sample": None}
+    inside = Inside(**{**seen, "sample": _maybe(Sample, seen["sample"])})
     parts = {"given": GivenLoader(**fields["given"]), "alone": Pace(**fields["alone"]), "inside": inside}
     copies = tuple((name, seconds) for name, seconds in fields.get("copies", ()))
     return Facts(**{**fields, **parts, "together": _maybe(Pace, fields["together"]), "copies": copies})

@@ -108,17 +108,15 @@ class Ground:
         """The loader with the change, and what its first pass is."""
         kind = change.kind or kind_of(self.loader)
         keeps = bool(change.arguments.get("persistent_workers", self.given.keeps_workers)) and not knows_start
-        few = 2 * max(1, self.given.processes)
+        few = 2 * max(1, self.given.processes) if keeps else None
         if self.given.dataset == "iterable":
-            if not keeps:
-                return rebuild(self.loader, kind, **change.arguments), WHOLE
-            return self._short_stream(kind, change, few), SHORT
+            return self._stream(change, kind, few)
         start = self._start()
         if kind == STOKER:
-            return self._stoker(change, kind, start, few if keeps else None)
-        if not start and not keeps:
+            return self._stoker(change, kind, start, few)
+        if not start and few is None:
             return rebuild(self.loader, kind, **change.arguments), WHOLE
-        order = Onward(self.loader._index_sampler, start, few if keeps else None)
+        order = Onward(self.loader._index_sampler, start, few)
         keys = {"batch_sampler": order} if self.loader._auto_collation else {"batch_size": None, "sampler": order}
         return rebuild(self.loader, kind, keys=keys, **change.arguments), SHORT if keeps else ELSEWHERE
 
@@ -132,9 +130,12 @@ class Ground:
             return loader, ELSEWHERE
         return loader, WHOLE
 
-    def _short_stream(self, kind: str, change: Change, few: int) -> Any:
-        rows = few * (self.given.batch_size or 1)
-        return rebuild(self.loader, kind, **{**change.arguments, "dataset": Bounded(self.loader.dataset, rows)})
+    def _stream(self, change: Change, kind: str, few: int | None) -> tuple[Any, str]:
+        """A loader of a stream; `few`: of its first pass only so many batches."""
+        if few is None:
+            return rebuild(self.loader, kind, **change.arguments), WHOLE
+        short = Bounded(self.loader.dataset, few * (self.given.batch_size or 1))
+        return rebuild(self.loader, kind, **{**change.arguments, "dataset": short}), SHORT
 
     def _start(self) -> int:
         """How many batches to leave out."""

@@ -31,10 +31,10 @@ from stoker.bench.blame import trouble_of
 from stoker.bench.rebuild import close, rebuild
 from stoker.bench.runs import Trouble
 from stoker.bench.statistics import mean, median
-from stoker.diagnosis.aside import aside_keeping
+from stoker.diagnosis.aside import aside
 from stoker.diagnosis.bound import Alarm, OutOfTime
 from stoker.diagnosis.cost import Cost, crowding, timed
-from stoker.diagnosis.facts import GivenLoader, Inside, Pace, Sample
+from stoker.diagnosis.facts import GivenLoader, Inside, Pace, Sample, spread_of
 from stoker.diagnosis.pace import Bounds, pace_of
 
 _MOST_SAMPLES = 1000
@@ -60,13 +60,18 @@ class _View:
     drawn: list[Any]  # the indices of some batches
     samples: list[Any] = field(default_factory=list)
 
+    @property
+    def rows(self) -> int | None:
+        """Samples of a batch; None where samples are not batched."""
+        return (self.loader.batch_size or len(list(self.drawn[0]))) if self.loader._auto_collation else None
+
 
 def look_inside(loader: Any, given: GivenLoader, seconds: float, limit_s: float | None = None) -> Inside:
     """Look for about so long, and not longer than the limit."""
     limit_s = limit_s if limit_s is not None else max(10.0, _PATIENCE * seconds)
-    found = aside_keeping(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
+    found = aside(lambda send: _look_until(loader, given, seconds, limit_s, send), limit_s + _GRACE_S)
     if isinstance(found, Trouble):
-        return Inside(trouble=_told(found))
+        return Inside(trouble=str(found))
     return found
 
 
@@ -85,14 +90,9 @@ def _look_until(loader: Any, given: GivenLoader, seconds: float, limit_s: float,
         except OutOfTime:
             return kept[0]
         except Exception as error:  # the user's dataset, which may raise anything
-            return replace(kept[0], trouble=_told(trouble_of(error)))
+            return replace(kept[0], trouble=str(trouble_of(error)))
         finally:
             alarm.waiting = False
-
-
-def _told(failure: Trouble) -> str:
-    place = f" at {failure.place}" if failure.place else ""
-    return f"{failure.type}{place}: {failure.message}"
 
 
 def _look(loader: Any, given: GivenLoader, seconds: float, keep: Keep) -> Inside:
@@ -109,7 +109,7 @@ def _look(loader: Any, given: GivenLoader, seconds: float, keep: Keep) -> Inside
         try:
             seen = stage(view, seen)
         except Exception as error:  # the user's collate_fn, say; what was seen before stays
-            seen = replace(seen, trouble=_told(trouble_of(error)))
+            seen = replace(seen, trouble=str(trouble_of(error)))
         keep(seen)
     return seen
 
@@ -195,21 +195,15 @@ def _sample_of(costs: list[Cost], sample: Any) -> Sample:
     # what it would take on the whole, not as what it took in these few samples.
     waiting_s = mean([cost.waiting_s for cost in costs])
     computing_s = mean([cost.computing_s for cost in costs]) * crowding()
-    own_s = [cost.own_s for cost in costs]
-    middle_s = median(own_s)
-    slow_s = [took_s for took_s in own_s if took_s > 4.0 * middle_s]
+    spread = spread_of([cost.own_s for cost in costs])
     return Sample(
-        count=len(costs),
         seconds=waiting_s + computing_s,
         waiting=waiting_s / max(waiting_s + computing_s, 1e-12),
         gil_held=0.0,
-        median_s=middle_s,
-        longest_s=max(own_s),
         size_bytes=sample_bytes(sample),
         read_bytes=mean([cost.read_bytes for cost in costs]),
-        once_s=middle_s,
-        slow=len(slow_s),
-        slow_share=sum(slow_s) / max(1e-12, sum(own_s)),
+        once_s=spread["median_s"],
+        **spread,
     )
 
 
@@ -286,8 +280,7 @@ def _collating(view: _View, seen: Inside) -> Inside:
     loader, samples = view.loader, view.samples
     if not loader._auto_collation:
         return seen
-    rows = loader.batch_size or len(list(view.drawn[0]))
-    batch = [samples[row % len(samples)] for row in range(rows)]
+    batch = [samples[row % len(samples)] for row in range(view.rows or 1)]
     took_s: list[float] = []
     begun_at = time.perf_counter()
     while not took_s or (time.perf_counter() - begun_at < 0.15 * view.seconds and len(took_s) < 100):
@@ -319,8 +312,7 @@ def _handing_over(view: _View, seen: Inside) -> Inside:
     if given.dataset == "iterable":
         twin = rebuild(loader, dataset=CannedItems(view.samples, _PLENTY))
     else:
-        rows = (loader.batch_size or len(list(view.drawn[0]))) if loader._auto_collation else None
-        twin = rebuild(loader, dataset=Canned(view.samples, _PLENTY), keys={"batch_size": rows})
+        twin = rebuild(loader, dataset=Canned(view.samples, _PLENTY), keys={"batch_size": view.rows})
     try:
         pace: Pace = pace_of(twin, given, Bounds(0.25 * view.seconds, limit_s=max(1.5, 0.75 * view.seconds)))
         return replace(seen, handed_s=pace.step_s)

@@ -90,24 +90,30 @@ def _batches(facts: Facts) -> int:
 
 
 def _outside_the_loader(facts: Facts, model_s: float, tried: Sequence[TriedChange]) -> Cause | None:
-    lost, fewer = lost_s(facts), _fewer(tried, facts.given, least=0)
-    slowed = slows_the_model(facts) and _slowed_s(facts) > lost
-    if slowed and (fewer is None or fewer >= WORTH_IT):
-        return Cause.GIL if _threads_hold_the_gil(facts) else Cause.TOO_MANY_WORKERS
-    if slowed or not _waits(facts):
+    lost = lost_s(facts)
+    if slows_the_model(facts) and _slowed_s(facts) > lost:
+        return _in_company(facts, _fewer(tried, facts.given, least=0))
+    if not _waits(facts):
         return Cause.MODEL
     if facts.copy_s * _batches(facts) > _MOSTLY * lost:
         return Cause.COPYING
     if facts.whole.start_s() > _MOSTLY * lost:
         return Cause.EPOCH_START
-    if _takes_turns(facts) and facts.alone.step_s <= _FREE * model_s:
-        return Cause.TOO_FEW_WORKERS
-    return Cause.PREFETCH if keeps_up(facts) and not _takes_turns(facts) else None
+    if _takes_turns(facts):
+        return Cause.TOO_FEW_WORKERS if facts.alone.step_s <= _FREE * model_s else None
+    return Cause.PREFETCH if keeps_up(facts) else None
+
+
+def _in_company(facts: Facts, fewer: float | None) -> Cause:
+    """Why the model computes longer than it does alone."""
+    if fewer is not None and fewer < WORTH_IT:
+        return Cause.MODEL  # with fewer workers too
+    return Cause.GIL if _threads_hold_the_gil(facts) else Cause.TOO_MANY_WORKERS
 
 
 def _threads_hold_the_gil(facts: Facts) -> bool:
     """Whether samples are computed by threads of the training process, which then cannot compute itself."""
-    sample = facts.inside.sample if facts.inside is not None else None
+    sample = facts.sample
     return facts.given.processes == 0 and sample is not None and sample.gil_held > _MOSTLY
 
 
@@ -119,30 +125,43 @@ def _takes_turns(facts: Facts) -> bool:
 
 
 def _inside_the_loader(facts: Facts, tried: Sequence[TriedChange]) -> Cause:
-    parts, given = parts_of(facts), facts.given
-    if parts is None:
+    parts, sample, fewer = parts_of(facts), facts.sample, _fewer(tried, facts.given)
+    if parts is None or sample is None:
         return _seen_from_outside(facts)
-    assert facts.inside is not None
-    assert facts.inside.sample is not None
-    sample, fewer = facts.inside.sample, _fewer(tried, given)
-    if not facts.alone.batches and given.processes and parts.rest_s > _MOSTLY * facts.alone.step_s:
+    is_unexplained = parts.rest_s > _MOSTLY * facts.alone.step_s
+    if is_unexplained and facts.given.processes and not facts.alone.batches:
         return Cause.EPOCH_START  # no batch came in time, and samples do not explain it: nobody has begun yet
-    if _is_one_stream(facts) and parts.leading in _LOADING:
-        return Cause.ONE_STREAM
-    felt = sample.longest_s > _FELT * facts.alone.step_s
-    if sample.has_stragglers and felt and parts.leading in _LOADING:
-        return Cause.STRAGGLERS
+    slow = _slow_ones(facts, parts, sample, fewer)
+    if slow is None and is_unexplained:
+        slow = _beside_samples(facts, parts, sample, fewer)
+    return slow or _largest(parts, facts.given, sample, fewer)
+
+
+def _slow_ones(facts: Facts, parts: Parts, sample: Sample, fewer: float | None) -> Cause | None:
+    """A stream, samples or batches that hold the others up."""
+    if parts.leading in _LOADING:
+        if _is_one_stream(facts):
+            return Cause.ONE_STREAM
+        if sample.has_stragglers and _is_felt(facts, sample):
+            return Cause.STRAGGLERS
     if _has_slow_batches(facts, parts):
         return Cause.STRAGGLERS if fewer is None or fewer < WORTH_IT else Cause.TOO_MANY_WORKERS
-    if parts.rest_s > _MOSTLY * facts.alone.step_s:
-        if _threads_hold_the_gil(facts) and parts.leading == "computing":
-            return Cause.GIL
-        idle = _idle_hands(facts, sample.is_uneven and felt, fewer)
-        if idle is not None:
-            return idle
-        if facts.inside.handed_s is None and given.processes:
-            return Cause.MOVING  # it could not be measured apart, and nothing else explains it
-    return _largest(parts, given, sample, fewer)
+    return None
+
+
+def _is_felt(facts: Facts, sample: Sample) -> bool:
+    """Whether the slowest sample is a good part of a batch's time."""
+    return sample.longest_s > _FELT * facts.alone.step_s
+
+
+def _beside_samples(facts: Facts, parts: Parts, sample: Sample, fewer: float | None) -> Cause | None:
+    """What most of a batch's time goes into, if what was seen of its samples does not explain it."""
+    if _threads_hold_the_gil(facts) and parts.leading == "computing":
+        return Cause.GIL
+    idle = _idle_hands(facts, sample.is_uneven and _is_felt(facts, sample), fewer)
+    if idle is None and facts.inside.handed_s is None and facts.given.processes:
+        return Cause.MOVING  # it could not be measured apart, and nothing else explains it
+    return idle
 
 
 def _idle_hands(facts: Facts, uneven: bool, fewer: float | None) -> Cause | None:
@@ -163,16 +182,15 @@ def _has_slow_batches(facts: Facts, parts: Parts) -> bool:
 
 def _is_one_stream(facts: Facts) -> bool:
     """Whether several workers read the same stream, or one of them all of it."""
-    inside = facts.inside
-    return facts.given.processes > 1 and inside is not None and inside.streams in ("same", "one")
+    return facts.given.processes > 1 and facts.inside.streams in ("same", "one")
 
 
 def without_crowd(facts: Facts) -> Cause:
     """The cause if hands were not in each other's way."""
-    parts = parts_of(facts)
-    if parts is None or facts.inside is None or facts.inside.sample is None:
+    parts, sample = parts_of(facts), facts.sample
+    if parts is None or sample is None:
         return _seen_from_outside(facts)
-    return _largest(parts, facts.given, facts.inside.sample, None)
+    return _largest(parts, facts.given, sample, None)
 
 
 def _largest(parts: Parts, given: GivenLoader, sample: Sample, fewer: float | None) -> Cause:

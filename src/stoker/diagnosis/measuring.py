@@ -60,7 +60,7 @@ def measure_facts(rig: Rig, ground: Ground, deadline: Deadline, tell: Tell) -> F
 
 def _batch_s(facts: Facts) -> float:
     """What a worker takes for a batch, as far as is known."""
-    sample = facts.inside.sample if facts.inside is not None else None
+    sample = facts.sample
     return 0.0 if sample is None else sample.seconds * (facts.given.batch_size or 1) * max(1, facts.given.processes)
 
 
@@ -85,7 +85,7 @@ def _alone(facts: Facts, rig: Rig, ground: Ground, deadline: Deadline, kept: lis
             alone = ground.pace(bounds, model=lambda batch: kept.__setitem__(slice(None), [batch]))
         return replace(facts, alone=replace(alone, model_s=0.0), inside=seen[0])
     except TooSlow as error:
-        if facts.inside is None or facts.inside.sample is None:
+        if facts.sample is None:
             raise DiagnosisError(f"{error}: give it more time (--seconds), or smaller batches to diagnose") from None
         # A batch takes longer than this, and that is all that is known of it.
         waited = Pace(error.seconds, error.seconds, 0.0, float(rig.given.batch_size or 1), 0, start_known=False)
@@ -93,15 +93,13 @@ def _alone(facts: Facts, rig: Rig, ground: Ground, deadline: Deadline, kept: lis
 
 
 @contextmanager
-def _noted(rig: Rig, facts: Facts) -> Iterator[list[Inside | None]]:
+def _noted(rig: Rig, facts: Facts) -> Iterator[list[Inside]]:
     """Every sample of a pass is noted; gives the look inside, afterwards with what was noted."""
-    inside = facts.inside
-    sample = inside.sample if inside is not None else None
-    seen = [inside]
+    seen, sample = [facts.inside], facts.sample
     with noting(rig.loader, rig.given, sample) as notes:
         yield seen
-        if notes is not None and inside is not None and sample is not None:
-            seen[0] = replace(inside, sample=with_notes(sample, notes.read()))
+        if notes is not None and sample is not None:
+            seen[0] = replace(facts.inside, sample=with_notes(sample, notes))
 
 
 def _part(ground: Ground, parts: int) -> int | None:
@@ -191,5 +189,4 @@ def _blamed(what: str) -> Iterator[None]:
     except Exception as error:
         failure = trouble_of(error)
         traceback.clear_frames(error.__traceback__)  # they hold the iterator, and that its workers
-        place = f" at {failure.place}" if failure.place else ""
-        raise DiagnosisError(f"{what} raised {failure.type}{place}: {failure.message}") from error
+        raise DiagnosisError(f"{what} raised {failure}") from error

@@ -11,8 +11,6 @@ What other programs took from a sample is not counted (`cost`).
 from __future__ import annotations
 
 import multiprocessing
-import os
-import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,37 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.bench.statistics import median
+from stoker.bench.notes import Notes
 from stoker.diagnosis.cost import timed
-from stoker.diagnosis.facts import GivenLoader, Sample
+from stoker.diagnosis.facts import GivenLoader, Sample, spread_of
 
-_NOTE = struct.Struct("<d")
+_NOTE = "<d"  # seconds
 _WORTH_NOTING_S = 5e-4
-_SLOW = 4.0
 _ENOUGH = 32  # samples; fewer say no more than the look did
-
-
-class Notes:
-    """Where processes note what samples took."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def add(self, seconds: float) -> None:
-        path = self._folder / str(os.getpid())
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(descriptor, _NOTE.pack(seconds))
-        finally:
-            os.close(descriptor)
-
-    def read(self) -> list[float]:
-        """All that was noted; the first sample of a process opens files and fills caches, and does not count."""
-        found: list[float] = []
-        for path in self._folder.iterdir():
-            notes = path.read_bytes()
-            found += [took_s for (took_s,) in _NOTE.iter_unpack(notes[: len(notes) // 8 * 8])][1:]
-        return found
 
 
 @contextmanager
@@ -61,7 +35,7 @@ def noting(loader: Any, given: GivenLoader, sample: Sample | None) -> Iterator[N
         return
     dataset, kind = loader.dataset, type(loader.dataset)
     with tempfile.TemporaryDirectory(prefix="stoker-notes-") as folder:
-        notes = Notes(Path(folder))
+        notes = Notes(Path(folder), _NOTE)
         try:
             dataset.__class__ = _noting_class(kind, notes)
         except (TypeError, AttributeError):  # a list, or a class that minds
@@ -73,22 +47,15 @@ def noting(loader: Any, given: GivenLoader, sample: Sample | None) -> Iterator[N
             dataset.__class__ = kind
 
 
-def with_notes(sample: Sample, took_s: list[float]) -> Sample:
+def with_notes(sample: Sample, notes: Notes) -> Sample:
     """The sample, and how uneven all that were noted are; of two passes, the one that met the slower ones."""
+    # The first sample of a process opens files and fills caches, and does not count.
+    took_s = [one_s for _, noted in notes.read() for (one_s,) in noted[1:]]
     if len(took_s) < _ENOUGH:
         return sample
-    middle_s = median(took_s)
     if sample.has_stragglers and max(took_s) < sample.longest_s:
         return sample
-    slow_s = [one_s for one_s in took_s if one_s > _SLOW * middle_s]
-    return replace(
-        sample,
-        count=len(took_s),
-        median_s=middle_s,
-        longest_s=max(took_s),
-        slow=len(slow_s),
-        slow_share=sum(slow_s) / max(1e-12, sum(took_s)),
-    )
+    return replace(sample, **spread_of(took_s))
 
 
 def _noting_class(kind: Any, notes: Notes) -> Any:

@@ -108,19 +108,20 @@ def _passes(
     clock: Clock,
     alarm: Alarm,
 ) -> Iterator[_Timed]:
-    begun_at, left = clock(), bounds.most
-    for number in range(_MOST_EPOCHS):
+    begun_at, left, what = clock(), bounds.most, bounds.first
+    for _ in range(_MOST_EPOCHS):
         left_s = bounds.seconds - (clock() - begun_at)
         cut = _Cut(loader, max(left_s, 0.0), 2 * given.burst + 2, clock, alarm, left)
         trial = measure(cut, model=model, clock=clock)
-        yield _Timed(trial, cut.ended and (number > 0 or bounds.first == WHOLE), cut.broken_off_s)
+        yield _Timed(trial, cut.ended and what == WHOLE, cut.broken_off_s)
         left = None if left is None else left - trial.batches
-        if number == 0 and bounds.first == SHORT:
+        if what == SHORT:
             begun_at = clock()  # it was there to have a second one, which has the time
         elif clock() - begun_at >= bounds.seconds:
             return
         if not cut.ended or alarm.is_up or (left is not None and left < 1):
             return
+        what = WHOLE
 
 
 class _Cut:

@@ -44,14 +44,13 @@ class Parts:
 
 def parts_of(facts: Facts) -> Parts | None:
     """The parts of a batch; None for a loader that could not be looked into."""
-    inside, given = facts.inside, facts.given
-    if inside is None or inside.sample is None:
+    given, sample, rows = facts.given, facts.sample, facts.alone.rows
+    if sample is None:
         return None
-    sample, rows = inside.sample, facts.alone.rows
     collating_s, moving_s = _after_loading(facts)
     waiting_s = rows * sample.waiting_s / given.hands
     computing_s = rows * sample.computing_s / computers(given, sample)
-    drawing_s = inside.drawn_s
+    drawing_s = facts.inside.drawn_s
     rest_s = facts.alone.step_s - waiting_s - computing_s - collating_s - moving_s - drawing_s
     return Parts(waiting_s, computing_s, collating_s, moving_s, max(0.0, rest_s), drawing_s)
 
@@ -65,11 +64,9 @@ def computers(given: GivenLoader, sample: Sample) -> float:
 
 def _after_loading(facts: Facts) -> tuple[float, float]:
     """Seconds for collating and for moving a batch, from what handing over takes in all."""
-    given, inside = facts.given, facts.inside
-    assert inside is not None
-    collate_s, handed_s = inside.collate_s or 0.0, inside.handed_s
+    collate_s, handed_s = facts.inside.collate_s or 0.0, facts.inside.handed_s
     if handed_s is None:
         return collate_s, 0.0
-    if not given.own_collate:
+    if not facts.given.own_collate:
         return 0.0, handed_s
     return min(collate_s, handed_s), max(0.0, handed_s - collate_s)

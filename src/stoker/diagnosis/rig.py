@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.utils.data import IterableDataset, SequentialSampler, default_collate, default_convert
+
+from stoker.auto.processor import cores
 from stoker.bench.rebuild import kind_of, setup_of
 from stoker.bench.settings import GIVEN, STOKER
 from stoker.device.tree import change_leaves
 from stoker.diagnosis.facts import GivenLoader, Pace
 from stoker.diagnosis.pace import pace_of
 from stoker.errors import StokerError
+from stoker.sampling.streams import length_or_none
+from stoker.sources.fetch import fetch_for, is_async
 
 Step = Callable[[Any], object]
 
@@ -47,23 +53,22 @@ class Rig:
 
 def rig_of(loader: Any, step: Step | float | None = None, device: Any = None) -> Rig:
     """The loader with a step, or a sleep of so many seconds, and a device."""
-    return Rig(loader, given_of(loader), _step_of(step), _move_to(device))
+    move = None if device is None else _finished(lambda batch: moved_to(batch, device))
+    return Rig(loader, given_of(loader), _step_of(step), move)
 
 
 def given_of(loader: Any) -> GivenLoader:
     """What a loader says of itself."""
-    from stoker.auto.processor import cores
-
     kind = kind_of(loader)
     if kind == GIVEN or (kind == STOKER and setup_of(loader).planned is not None):
         _check_iterable(loader)
-        return GivenLoader(GIVEN, "hidden", cores(), _length(loader), processes=_processes(loader))
+        return GivenLoader(GIVEN, "hidden", cores(), length_or_none(loader), processes=_processes(loader))
     workers = setup_of(loader).workers if kind == STOKER else None
     return GivenLoader(
         kind=kind,
         dataset=_dataset_kind(loader, kind),
         cores=cores(),
-        batches=_length(loader),
+        batches=length_or_none(loader),
         batch_size=loader.batch_size,
         processes=int(loader.num_workers) if workers is None else workers.processes,
         lanes=max(1, workers.lanes) if workers is not None else 1,
@@ -72,8 +77,8 @@ def given_of(loader: Any) -> GivenLoader:
         own_collate=_has_own_collate(loader),
         shares_rows=workers is not None and workers.share == "rows",
         pins=bool(loader.pin_memory),
-        can_pin=_can_pin(),
-        same_order=_has_same_order(loader),
+        can_pin=torch.accelerator.is_available(),
+        same_order=isinstance(loader.sampler, SequentialSampler),
     )
 
 
@@ -104,10 +109,6 @@ def _processes(loader: Any) -> int:
 
 
 def _dataset_kind(loader: Any, kind: str) -> str:
-    from torch.utils.data import IterableDataset
-
-    from stoker.sources.fetch import fetch_for, is_async
-
     if isinstance(loader.dataset, IterableDataset):
         return "iterable"
     if is_async(loader.dataset) and kind == STOKER:
@@ -117,28 +118,7 @@ def _dataset_kind(loader: Any, kind: str) -> str:
 
 
 def _has_own_collate(loader: Any) -> bool:
-    from torch.utils.data import default_collate, default_convert
-
     return loader.collate_fn not in (default_collate, default_convert)
-
-
-def _has_same_order(loader: Any) -> bool:
-    from torch.utils.data import SequentialSampler
-
-    return isinstance(loader.sampler, SequentialSampler)
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def _can_pin() -> bool:
-    import torch
-
-    return torch.accelerator.is_available()
 
 
 def _step_of(step: Step | float | None) -> Step | None:
@@ -152,32 +132,15 @@ def _step_of(step: Step | float | None) -> Step | None:
 
 def _finished(step: Step) -> Step:
     """The step with what it started on an accelerator done: else its time would be charged to the next batch."""
-    import torch
-
     if not torch.accelerator.is_available():
         return step
 
-    def finished(batch: Any) -> None:
-        step(batch)
+    def finished(batch: Any) -> object:
+        made = step(batch)
         torch.accelerator.synchronize()
+        return made
 
     return finished
-
-
-def _move_to(device: Any) -> Step | None:
-    return None if device is None else _finished_move(device)
-
-
-def _finished_move(device: Any) -> Step:
-    import torch
-
-    def move(batch: Any) -> Any:
-        moved = moved_to(batch, device)
-        if torch.accelerator.is_available():
-            torch.accelerator.synchronize()
-        return moved
-
-    return move
 
 
 def moved_to(batch: Any, device: Any) -> Any:

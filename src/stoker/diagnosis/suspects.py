@@ -65,7 +65,7 @@ def _storage(facts: Facts) -> Iterator[Change]:
 
 def _decoding(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if given.processes > given.cores or given.processes < given.cores:
+    if given.processes != given.cores:
         yield _with(given, given.cores)
     yield from _move(given)
 
@@ -85,7 +85,7 @@ def _too_few(facts: Facts) -> Iterator[Change]:
             yield _with(given, processes)
     if given.is_inline and given.kind == TORCH:
         yield _stoker(given, Workers(processes=_all_cores(given)))
-        yield Change({"num_workers": 1}, STOKER)
+        yield from _move(given, num_workers=1)
     if parts is not None and parts.leading == "waiting":
         yield _stoker(given, Workers(processes=1, threads=_LANES[0]))
 
@@ -126,10 +126,9 @@ def _as_it_was(facts: Facts) -> Iterator[Change]:
 
 def _collating(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if facts.inside is not None and facts.inside.default_collate_fits:
+    if facts.inside.default_collate_fits:
         yield Change({"collate_fn": None})
-        if given.kind == TORCH:
-            yield Change({"collate_fn": None}, STOKER)
+        yield from _move(given, collate_fn=None)
     if given.processes < _all_cores(given):
         yield _with(given, _all_cores(given))
     yield from _move(given)
@@ -137,12 +136,11 @@ def _collating(facts: Facts) -> Iterator[Change]:
 
 def _moving(facts: Facts) -> Iterator[Change]:
     given = facts.given
-    if facts.inside is not None and facts.inside.default_collate_fits:
+    if facts.inside.default_collate_fits:
         yield Change({"collate_fn": None})
     yield from _move(given)
     yield _stoker(given, Workers()) if given.lanes > 1 else Change({"num_workers": 0})
-    if given.kind == TORCH:
-        yield Change({"num_workers": 0}, STOKER)
+    yield from _move(given, num_workers=0)
     if given.processes > 1:
         yield _with(given, 1)
 
@@ -151,8 +149,7 @@ def _start(facts: Facts) -> Iterator[Change]:
     given = facts.given
     if given.processes > 0 and not given.keeps_workers:
         yield Change({"persistent_workers": True})
-        if given.kind == TORCH:
-            yield Change({"persistent_workers": True}, STOKER)
+        yield from _move(given, persistent_workers=True)
         yield _with(given, 0)
     if given.processes > 1:
         yield _with(given, 1)
@@ -189,10 +186,10 @@ _CURES: dict[Cause, Callable[[Facts], Iterator[Change]]] = {
 }
 
 
-def _move(given: GivenLoader) -> Iterator[Change]:
-    """The same arguments, given to Stoker."""
+def _move(given: GivenLoader, **arguments: Any) -> Iterator[Change]:
+    """The same arguments but for these, given to Stoker."""
     if given.kind == TORCH:
-        yield Change({}, STOKER)
+        yield Change(arguments, STOKER)
 
 
 def _rows(given: GivenLoader) -> Iterator[Change]:

@@ -31,7 +31,7 @@ def first_of_all(facts: Facts) -> Iterator[str]:
             "Samples were read again in some passes, and are quicker the second time, so no change is promised "
             "anything: give a larger dataset, or fewer --seconds."
         )
-    if facts.inside is not None and facts.given.processes > 1 and facts.inside.streams == SAME:
+    if facts.given.processes > 1 and facts.inside.streams == SAME:
         yield (
             f"Every one of the {facts.given.processes} workers reads the whole stream, so that each sample comes "
             f"{facts.given.processes} times in an epoch."
@@ -79,9 +79,9 @@ def _model(facts: Facts) -> str:
 
 
 def _storage(facts: Facts) -> str:
-    if facts.inside is None or facts.inside.sample is None:
+    sample = facts.sample
+    if sample is None:
         return f"while a batch is waited for, {facts.alone.busy_cores:.1f} cores compute"
-    sample = facts.inside.sample
     source = "reading from a disk" if sample.read_bytes > 0 else "for storage, a network or a lock"
     return (
         f"a sample takes {duration(sample.seconds)}, {sample.waiting:.0%} of it waiting {source}, and "
@@ -90,16 +90,15 @@ def _storage(facts: Facts) -> str:
 
 
 def _decoding(facts: Facts) -> str:
-    if facts.inside is None or facts.inside.sample is None:
+    if facts.sample is None:
         return f"while a batch is waited for, {facts.alone.busy_cores:.1f} of {facts.given.cores} cores compute"
-    computing = duration(facts.inside.sample.computing_s)
+    computing = duration(facts.sample.computing_s)
     return f"a sample takes {computing} of computing, and all {facts.given.cores} cores are at it"
 
 
 def _gil(facts: Facts) -> str:
-    assert facts.inside is not None
-    assert facts.inside.sample is not None
-    sample, given = facts.inside.sample, facts.given
+    sample, given = facts.sample, facts.given
+    assert sample is not None
     return (
         f"a sample computes for {duration(sample.computing_s)}, of which {sample.gil_held:.0%} hold the GIL, so the "
         f"{given.lanes} threads of a process take turns"
@@ -107,7 +106,7 @@ def _gil(facts: Facts) -> str:
 
 
 def _collating(facts: Facts) -> str:
-    if facts.inside is None or facts.inside.collate_s is None:
+    if facts.inside.collate_s is None:
         return f"a batch takes {duration(facts.alone.step_s)}, all of it gathering rows"
     own = "your collate_fn takes" if facts.given.own_collate else "collating takes"
     return f"{own} {duration(facts.inside.collate_s)} for a batch of {facts.alone.rows:.0f}"
@@ -115,7 +114,7 @@ def _collating(facts: Facts) -> str:
 
 def _moving(facts: Facts) -> str:
     inside = facts.inside
-    if inside is None or inside.handed_s is None or inside.sample is None:
+    if inside.handed_s is None or inside.sample is None:
         return f"a batch takes {duration(facts.alone.step_s)} to be handed over by {_workers(facts.given)}"
     return (
         f"a batch of samples that lie in memory already takes {duration(inside.handed_s)} to come out of "
@@ -133,7 +132,6 @@ def _copying(facts: Facts) -> str:
 
 
 def _sampler(facts: Facts) -> str:
-    assert facts.inside is not None
     drawn_s, rows = facts.inside.drawn_s, facts.alone.rows
     return (
         f"the sampler takes {duration(drawn_s)} to draw the indices of a batch ({duration(drawn_s / max(1.0, rows))} a "
@@ -142,19 +140,19 @@ def _sampler(facts: Facts) -> str:
 
 
 def _one_stream(facts: Facts) -> str:
-    inside, given = facts.inside, facts.given
-    if inside is not None and inside.streams == SAME:
-        return f"each of the {given.processes} workers reads all of it, which takes as long as one alone"
-    return f"one of the {given.processes} workers gives all the samples, and the others none"
+    processes = facts.given.processes
+    if facts.inside.streams == SAME:
+        return f"each of the {processes} workers reads all of it, which takes as long as one alone"
+    return f"one of the {processes} workers gives all the samples, and the others none"
 
 
 def _too_few(facts: Facts) -> str:
     given = facts.given
     if given.is_inline and keeps_up(facts):
         return f"a batch takes {duration(facts.alone.step_s)} to load, and nobody loads while the model computes"
-    if facts.inside is None or facts.inside.sample is None:
+    if facts.sample is None:
         return "nobody loads while the model computes"
-    computing = duration(facts.inside.sample.computing_s)
+    computing = duration(facts.sample.computing_s)
     return f"a sample takes {computing} of computing, and {_at_a_time(given)} while there are {given.cores} cores"
 
 
@@ -173,16 +171,17 @@ def _start(facts: Facts) -> str:
     whole, given = facts.whole, facts.given
     if not whole.batches:
         return f"{_workers(given)} had not given a batch after that time, though samples are quick"
-    order_s = facts.inside.order_s if facts.inside is not None else 0.0
-    sampler = (
-        f", for {duration(order_s)} of which the sampler draws its first index"
-        if order_s > 0.3 * whole.start_s()
-        else ""
-    )
+    order = f", for {duration(facts.inside.order_s)} of which the sampler draws its first index"
+    sampler = order if _starts_with_sampler(facts) else ""
     return (
         f"the first batch of an epoch takes {duration(whole.first_s)}{sampler}, a later one {duration(whole.step_s)}, "
         f"and an epoch has {given.batches or 'unknown'} batches"
     )
+
+
+def _starts_with_sampler(facts: Facts) -> bool:
+    """Whether a good part of an epoch's start is the sampler's."""
+    return facts.inside.order_s > 0.3 * facts.whole.start_s()
 
 
 def _prefetch(facts: Facts) -> str:
@@ -193,9 +192,8 @@ def _prefetch(facts: Facts) -> str:
 
 
 def _stragglers(facts: Facts) -> str:
-    assert facts.inside is not None
-    assert facts.inside.sample is not None
-    sample = facts.inside.sample
+    sample = facts.sample
+    assert sample is not None
     if not (sample.has_stragglers or sample.is_uneven):
         alone = facts.alone
         several = "a batch takes" if alone.round == 1 else f"{alone.round} batches take"
@@ -230,28 +228,28 @@ _BECAUSE: dict[Cause, Callable[[Facts], str]] = {
 
 def advice(facts: Facts, cause: Cause, tried: Sequence[TriedChange] = ()) -> str:
     """What helps beside keyword arguments."""
-    parts = [ADVICE[cause]]
+    parts = [_CONVERTING if cause is Cause.COPYING and not facts.given.can_pin else ADVICE[cause]]
     if facts.given.dataset == "iterable" and cause in _BY_MORE_WORKERS:
-        inside = facts.inside
-        if inside is not None and inside.streams == SPLIT:
-            parts.append("The stream is split over workers already, so more of them may help: try num_workers.")
-        else:
-            parts.append(f"{HOW_TO_SPLIT}\nThen more workers read more at a time: give the loader num_workers.")
-    if cause is Cause.COPYING and not facts.given.can_pin:
-        parts = [_CONVERTING]
-    if cause is Cause.EPOCH_START and facts.inside is not None and facts.inside.order_s > 0.3 * facts.whole.start_s():
+        parts.append(_MORE_WORKERS if facts.inside.streams == SPLIT else _SPLITTING)
+    if cause is Cause.EPOCH_START and _starts_with_sampler(facts):
         parts.append(
             "The sampler computes its order when an epoch starts: compute it once, or while the last one runs."
         )
     if facts.hurried:
         parts.append(f"There was little time ({facts.hurried}): more --seconds tell more.")
-    if not tried and is_held_up(facts) and suspects(facts):
-        names = "; ".join(str(change) for change in suspects(facts))
-        parts.append(f"There was no time to try what may help: {names}. Give more --seconds.")
+    parts.append("" if tried else _untried(facts))
     return "\n".join(filter(None, parts))
 
 
+def _untried(facts: Facts) -> str:
+    changes = suspects(facts) if is_held_up(facts) else []
+    names = "; ".join(str(change) for change in changes)
+    return f"There was no time to try what may help: {names}. Give more --seconds." if changes else ""
+
+
 _BY_MORE_WORKERS = {Cause.STORAGE, Cause.DECODING, Cause.TOO_FEW_WORKERS, Cause.ONE_STREAM, Cause.GIL}
+_MORE_WORKERS = "The stream is split over workers already, so more of them may help: try num_workers."
+_SPLITTING = f"{HOW_TO_SPLIT}\nThen more workers read more at a time: give the loader num_workers."
 _CONVERTING = (
     "Beside settings: let the dataset or collate_fn give what the model takes (dtype, layout), so that workers convert "
     "and not the step; fill a static buffer with fewer bytes (uint8), and convert them where the model computes."
@@ -329,10 +327,7 @@ def _pace(facts: Facts, pace: Pace) -> str:
 
 
 def _inside(facts: Facts) -> Iterator[tuple[str, str]]:
-    inside = facts.inside
-    if inside is None:
-        return
-    sample = inside.sample
+    inside, sample = facts.inside, facts.sample
     if inside.drawn_s > 1e-4 or inside.order_s > 0.01:
         first = f"; the first of an epoch {duration(inside.order_s)} more" if inside.order_s > 0.01 else ""
         yield "drawing a batch's indices", duration(inside.drawn_s) + first
@@ -380,7 +375,7 @@ def _doubts(facts: Facts) -> Iterator[tuple[str, str]]:
             f"the machine moved {facts.swapped_bytes / 1e6:,.0f} MB to and from its swap meanwhile: memory is short, "
             "so fewer workers, a smaller prefetch_factor or smaller batches may be quicker",
         )
-    sample = facts.inside.sample if facts.inside is not None else None
+    sample = facts.sample
     if sample is not None and sample.is_remembered:
         yield (
             "beware",

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from accelerate.data_loader import DataLoaderStateMixin
-from accelerate.state import GradientState
-from accelerate.utils import send_to_device
-
+from stoker.extras import brought_by
 from stoker.loader.dataloader import DataLoader, asked_of
 from stoker.sampling.ordered import OrderPlan
+
+with brought_by("accelerate"):
+    from accelerate.data_loader import DataLoaderStateMixin
+    from accelerate.state import GradientState
+    from accelerate.utils import send_to_device
 
 
 def prepare(accelerator: Any, loader: DataLoader[Any]) -> PreparedLoader:

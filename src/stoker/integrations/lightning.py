@@ -15,10 +15,7 @@ Importing this imports `lightning`, or `pytorch_lightning` where only that is th
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -26,23 +23,13 @@ from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stoker.errors import ResumeMismatch
+from stoker.integrations.lightning_package import lightning_package
 from stoker.loader import DataLoader
 from stoker.loader.dynamo import hide
+from stoker.sampling.streams import length_or_none
 
 log = logging.getLogger("stoker.lightning")
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-
-
-def _lightning() -> Any:
-    """The package that the program uses already, else the first that is installed."""
-    loaded = [name for name in _PACKAGES if name in sys.modules]
-    found = [name for name in _PACKAGES if importlib.util.find_spec(name.partition(".")[0]) is not None]
-    if not loaded and not found:
-        raise ImportError("stoker.lightning needs Lightning: pip install 'stoker[lightning]', or pip install lightning")
-    return importlib.import_module([*loaded, *found][0])
-
-
-_Base: Any = _lightning().LightningDataModule
+_Base: Any = lightning_package().LightningDataModule
 
 
 class DataModule(_Base):  # type: ignore[misc]
@@ -147,7 +134,8 @@ class TrainLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         self._state_before = None
-        return super().__iter__() if _has_length(self) else _Remembering(self, super().__iter__())
+        has_length = length_or_none(self) is not None
+        return super().__iter__() if has_length else _Remembering(self, super().__iter__())
 
     def _take(self, batches: Iterator[Any]) -> Any:
         before = super().state_dict()
@@ -185,14 +173,6 @@ def _each(datasets: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(datasets, list | tuple) and all(isinstance(one, Dataset) for one in datasets):
         return [make(dataset) for dataset in datasets]  # any other list is a dataset itself: a list of samples
     return make(datasets)
-
-
-def _has_length(loader: Any) -> bool:
-    try:
-        len(loader)
-    except (TypeError, NotImplementedError):
-        return False
-    return True
 
 
 def _restore(loader: TrainLoader, state: Any) -> None:

@@ -13,13 +13,13 @@ all: the share of the time that the training loop waited for data.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from stoker.integrations.lightning_package import lightning_package
 from stoker.loader import DataLoader
 from stoker.watch.stats import Stats
+from stoker.whole_numbers import check_whole
 
 Log = Callable[[dict[str, float], int], object]
 
@@ -52,9 +52,7 @@ class _Logs:
     """What the callback for Lightning does, whichever of Lightning's two packages it belongs to."""
 
     def __init__(self, every: int = 50, prefix: str = "stoker/") -> None:
-        if every < 1:
-            raise ValueError(f"every should be at least 1 step, but got {every}")
-        self.every, self.prefix = every, prefix
+        self.every, self.prefix = check_whole("every", every, 1, "steps"), prefix
         self._earlier: dict[str, Stats] = {}
         self._batches = 0  # over all epochs, which may be shorter than `every`
 
@@ -99,18 +97,6 @@ def __getattr__(name: str) -> Any:
     if name != "StatsCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     doc = "Logs the statistics of the trainer's Stoker loaders to its loggers, every so many batches."
-    made = type(name, (_Logs, _callback_base()), {"__module__": __name__, "__doc__": doc})
+    made = type(name, (_Logs, lightning_package().Callback), {"__module__": __name__, "__doc__": doc})
     globals()[name] = made  # by this name it is found again when it was pickled
     return made
-
-
-def _callback_base() -> type:
-    """Lightning's Callback: of the package that the program uses already, else of the one that is installed."""
-    names = ("lightning.pytorch", "pytorch_lightning")
-    for name in sorted(names, key=lambda name: name not in sys.modules):
-        try:
-            base: type = importlib.import_module(name).Callback
-        except ImportError:
-            continue
-        return base
-    raise ImportError("StatsCallback needs Lightning: pip install lightning (or stoker[lightning])")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stoker.contracts import CURRENT_RUN
-from stoker.order.randomness import generator_for, sample_key
+from stoker.contracts import CURRENT_RUN, SampleRun
+from stoker.order.mixer import as_word
+from stoker.order.randomness import generator_from, sample_key
 
 
 def rng(offset: int = 0) -> np.random.Generator:
@@ -18,10 +19,15 @@ def rng(offset: int = 0) -> np.random.Generator:
     run = CURRENT_RUN.get()
     if run is None:
         return np.random.default_rng()
-    return generator_for(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at(offset))
+    return generator_from(key_in(run, offset))
 
 
 def current_key(offset: int = 0) -> int | None:
     """The 128-bit key of the sample at hand; None outside a loader."""
     run = CURRENT_RUN.get()
-    return None if run is None else sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at(offset))
+    return None if run is None else key_in(run, offset)
+
+
+def key_in(run: SampleRun, offset: int = 0) -> int:
+    """The 128-bit key of the sample at hand in a run."""
+    return sample_key(as_word(run.note.seed), run.note.epoch, run.position_at(offset))

@@ -77,6 +77,11 @@ def fold(*words: int) -> int:
     return folded
 
 
+def as_word(number: int) -> int:
+    """The lowest 64 bits of a number: chance is keyed by words, and torch's seeds may be negative."""
+    return number & WORD
+
+
 def check_seed(seed: int) -> int:
     """The seed itself, if it is a whole number that fits 64 bits: two seeds that differ must not mean the same."""
     return _check_word("seed", seed)

@@ -77,7 +77,8 @@ class AdaptivePass(CrewedPass):
     # Batches are taken.
 
     def _next(self) -> Any:
-        if self._steering.is_due and not self._exhausted:
+        is_over = self._exhausted and not self._sequence
+        if self._steering.is_due and not is_over:
             self._steer()
         if self._is_letting_go and not self._sequence:
             self._let_go()

@@ -164,8 +164,7 @@ class Assembly:
         return self.workers.are_threads or awaited_only
 
     def _share(self) -> str:
-        whole = self.is_iterable or not self.setup.batched or not is_default_collate(self.setup.collate_fn)
-        if whole:
+        if not self._is_made_of_rows():
             return "batches"
         if self.workers.share != "auto":
             return self.workers.share
@@ -178,6 +177,10 @@ class Assembly:
         if fetch_for(self.dataset).by_runs:
             return "batches"
         return "parts" if self.limits is None else "rows"
+
+    def _is_made_of_rows(self) -> bool:
+        """Whether a batch is nothing but its samples, one beside the other."""
+        return not self.is_iterable and self.setup.batched and is_default_collate(self.setup.collate_fn)
 
     def _staff(self, base_seed: int, states: list[Any], size: Size | None = None) -> Staff:
         context = self.setup.context

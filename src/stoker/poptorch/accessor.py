@@ -18,7 +18,7 @@ import functools
 import traceback
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -29,9 +29,8 @@ from stoker.poptorch.passes import Pass, Progress
 from stoker.poptorch.request import Request
 from stoker.poptorch.steps import StepLoader
 from stoker.prefetching import prefetch
+from stoker.prefetching.options import StartMethod
 from stoker.whole_numbers import check_whole
-
-StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _START_METHODS: dict[SharingStrategy, StartMethod] = {
     SharingStrategy.SharedMemory: "spawn",

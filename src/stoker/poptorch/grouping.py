@@ -19,12 +19,3 @@ def joined(batches: Iterator[Any], per_step: int, drop_last: bool) -> Iterator[A
     while group := list(islice(batches, per_step)):
         if len(group) == per_step or not drop_last:
             yield concatenated(group)
-
-
-def length_or_none(sampler: Any) -> int | None:
-    """The sampler's length, where it knows one."""
-    try:
-        length = len(sampler)
-    except (TypeError, NotImplementedError):
-        return None
-    return length if isinstance(length, int) else None

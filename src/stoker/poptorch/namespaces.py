@@ -40,8 +40,7 @@ class DistributedOptions(Settings):
         number = check_count("process_id", process_id, least=0)
         if number >= count:
             raise Misuse(f"process_id {number} is not one of {count} processes: they are counted from 0 to {count - 1}")
-        self.set(distributed_process_id=number, num_distributed_processes=count)
-        return self
+        return self.set(distributed_process_id=number, num_distributed_processes=count)
 
     @property
     def processId(self) -> int:
@@ -69,7 +68,7 @@ class PopartOptions(Settings):
         super().__init__()
         self.__dict__["options"] = {}
 
-    def set(self, *key_value: Any, **changes: Any) -> Any:
+    def set(self, *key_value: Any, **changes: Any) -> PopartOptions:
         """`set(key, value)`."""
         self._check_thawed()
         if key_value:
@@ -78,13 +77,11 @@ class PopartOptions(Settings):
         return self
 
     def setEngineOptions(self, engine_options: dict[str, str]) -> PopartOptions:
-        self.set("engineOptions", engine_options)
-        return self
+        return self.set("engineOptions", engine_options)
 
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> PopartOptions:
         self.set("patterns", patterns)
-        self.set("patterns_level", check_count("level", level, least=0))
-        return self
+        return self.set("patterns_level", check_count("level", level, least=0))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__dict__['options']})"
@@ -103,8 +100,7 @@ class TrainingOptions(Settings):
 
     def gradientAccumulation(self, gradient_accumulation: int) -> TrainingOptions:
         """Micro-batches of a replica that make one update."""
-        self.set(gradient_accumulation=check_count("gradientAccumulation", gradient_accumulation))
-        return self
+        return self.set(gradient_accumulation=check_count("gradientAccumulation", gradient_accumulation))
 
     def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> TrainingOptions:
         """Mean (the default) or sum over the micro-batches of an update and over replicas."""
@@ -115,14 +111,12 @@ class TrainingOptions(Settings):
                 f"accumulationAndReplicationReductionType takes ReductionType.Mean or ReductionType.Sum, but got "
                 f"{reduction_type!r}"
             )
-        self.set(accumulation_and_replication_reduction_type=reduction_type)
-        return self
+        return self.set(accumulation_and_replication_reduction_type=reduction_type)
 
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy
     ) -> TrainingOptions:
-        self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
-        return self
+        return self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
 
     def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
         self._popart.set("automaticLossScalingSettings.enabled", check_flag("setAutomaticLossScaling", enabled))
@@ -176,29 +170,27 @@ class TensorLocationSettings(Settings):
     """Where the chip would keep a tensor."""
 
     def minElementsForOffChip(self: L, min_elements: int) -> L:
-        return self._keep(minElementsForOffChip=check_count("min_elements", min_elements, least=0))
+        return self.createOrSet(minElementsForOffChip=check_count("min_elements", min_elements, least=0))
 
     def minElementsForReplicatedTensorSharding(self: L, min_elements: int) -> L:
-        return self._keep(minElementsForReplicatedTensorSharding=check_count("min_elements", min_elements, least=0))
+        return self.createOrSet(
+            minElementsForReplicatedTensorSharding=check_count("min_elements", min_elements, least=0)
+        )
 
     def useOnChipStorage(self: L, use: bool | None = True) -> L:
         if use is None:
             self.deleteIfExists("onChip")
             return self
-        return self._keep(onChip=int(check_flag("useOnChipStorage", use)))
+        return self.createOrSet(onChip=int(check_flag("useOnChipStorage", use)))
 
     def useReplicatedTensorSharding(self: L, use: bool = True) -> L:
-        return self._keep(useReplicatedTensorSharding=int(check_flag("useReplicatedTensorSharding", use)))
+        return self.createOrSet(useReplicatedTensorSharding=int(check_flag("useReplicatedTensorSharding", use)))
 
     def useIOTilesToLoad(self: L, use: bool = True) -> L:
-        return self._keep(useIOTilesToLoad=int(check_flag("useIOTilesToLoad", use)))
+        return self.createOrSet(useIOTilesToLoad=int(check_flag("useIOTilesToLoad", use)))
 
     def useIOTilesToStore(self: L, use: bool = True) -> L:
-        return self._keep(useIOTilesToStore=int(check_flag("useIOTilesToStore", use)))
-
-    def _keep(self: L, **changes: int) -> L:
-        self.createOrSet(**changes)
-        return self
+        return self.createOrSet(useIOTilesToStore=int(check_flag("useIOTilesToStore", use)))
 
 
 class TensorLocationOptions(Settings):
@@ -207,8 +199,7 @@ class TensorLocationOptions(Settings):
     def numIOTiles(self, num_tiles: int) -> TensorLocationOptions:
         if not (32 <= check_count("numIOTiles", num_tiles) <= 192) or num_tiles % 2:
             raise Misuse(f"numIOTiles takes an even number from 32 to 192, but got {num_tiles}")
-        self.createOrSet(numIOTiles=num_tiles)
-        return self
+        return self.createOrSet(numIOTiles=num_tiles)
 
     def setActivationLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
         return self._place(location_activation=location)

@@ -37,6 +37,12 @@ __all__ = ["Options", "TensorLocationSettings"]
 class Options(Settings):
     """How many samples a step takes, for whom, and what a model returns."""
 
+    Training: TrainingOptions  # gradient accumulation and reduction
+    Distributed: DistributedOptions  # which of several host processes this is
+    TensorLocations: TensorLocationOptions  # where the chip would keep tensors
+    Jit: JitOptions  # of PopTorch's former compiler
+    Precision: PrecisionOptions  # of the chip's arithmetic
+
     def __init__(self) -> None:
         super().__init__(
             replication_factor=1,
@@ -54,11 +60,10 @@ class Options(Settings):
             sync_pattern=enums.SyncPattern.Full,
             available_memory_proportion={},
         )
-        popart = PopartOptions()
-        self._popart = popart
-        self._training, self._precision = TrainingOptions(popart), PrecisionOptions(popart)
-        self._distributed, self._tensor_locations = DistributedOptions(), TensorLocationOptions()
-        self._jit = JitOptions()
+        self._Popart = popart = PopartOptions()
+        self.__dict__.update(Training=TrainingOptions(popart), Distributed=DistributedOptions())
+        self.__dict__.update(TensorLocations=TensorLocationOptions(), Jit=JitOptions())
+        self.__dict__.update(Precision=PrecisionOptions(popart))
         self._execution_strategy: ExecutionStrategy = PipelinedExecution()
         self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS", "{}"))
 
@@ -66,11 +71,11 @@ class Options(Settings):
 
     def deviceIterations(self, device_iterations: int) -> Options:
         """Updates (micro-batches, for inference) that one call of the model makes."""
-        return self._with(device_iterations=check_count("deviceIterations", device_iterations))
+        return self.set(device_iterations=check_count("deviceIterations", device_iterations))
 
     def replicationFactor(self, replication_factor: int) -> Options:
         """Copies of the model, each with micro-batches of its own."""
-        return self._with(replication_factor=check_count("replicationFactor", replication_factor))
+        return self.set(replication_factor=check_count("replicationFactor", replication_factor))
 
     def inputReplicaGrouping(self, input_group_size: int, input_group_type: enums.CommGroupType) -> Options:
         """Let groups of `input_group_size` replicas read the same input."""
@@ -85,17 +90,7 @@ class Options(Settings):
                 f"groups of {input_group_size} do not divide {self.replication_factor} replicas. Choose a divisor, and "
                 "call replicationFactor before inputReplicaGrouping."
             )
-        return self._with(input_group_size=input_group_size, input_cgt=input_group_type)
-
-    @property
-    def Training(self) -> TrainingOptions:
-        """Gradient accumulation and reduction."""
-        return self._training
-
-    @property
-    def Distributed(self) -> DistributedOptions:
-        """Which of several host processes this is."""
-        return self._distributed
+        return self.set(input_group_size=input_group_size, input_cgt=input_group_type)
 
     def plan(self, micro_batch: int) -> BatchPlan:
         """How many samples a step takes with micro-batches of this size, and for whom."""
@@ -117,13 +112,13 @@ class Options(Settings):
         if not isinstance(output_mode, enums.OutputMode):
             raise Misuse(f"outputMode takes a poptorch.OutputMode, but got {output_mode!r}")
         if output_mode is not enums.OutputMode.EveryN:
-            return self._with(output_mode=output_mode, output_return_period=1)
+            return self.set(output_mode=output_mode, output_return_period=1)
         if not output_return_period or output_return_period < 1:
             raise Misuse(
                 f"OutputMode.EveryN needs output_return_period, a positive whole number that divides the device "
                 f"iterations, but got {output_return_period!r}"
             )
-        return self._with(output_mode=output_mode, output_return_period=output_return_period)
+        return self.set(output_mode=output_mode, output_return_period=output_return_period)
 
     def defaultOutputMode(self) -> bool:
         """Whether the output mode is left to the model."""
@@ -134,8 +129,7 @@ class Options(Settings):
         check_count("randomSeed", random_seed, least=0)
         self._check_thawed()
         torch.manual_seed(random_seed)
-        self.createOrSet(random_seed=random_seed)
-        return self
+        return self.createOrSet(random_seed=random_seed)
 
     def enableSyntheticData(self, enabled: bool) -> Options:
         """Let models make up their inputs on the device, to see how fast they are when data cost nothing."""
@@ -145,28 +139,9 @@ class Options(Settings):
     @property
     def usesSyntheticData(self) -> bool:
         """Whether models make up their inputs."""
-        return bool(self._popart.options.get("syntheticDataMode", 0))
+        return bool(self._Popart.options.get("syntheticDataMode", 0))
 
     # Kept for scripts that set them; no effect on a torch device.
-
-    @property
-    def TensorLocations(self) -> TensorLocationOptions:
-        """Where the chip would keep tensors."""
-        return self._tensor_locations
-
-    @property
-    def Jit(self) -> JitOptions:
-        """Of PopTorch's former compiler."""
-        return self._jit
-
-    @property
-    def Precision(self) -> PrecisionOptions:
-        """Of the chip's arithmetic."""
-        return self._precision
-
-    @property
-    def _Popart(self) -> PopartOptions:
-        return self._popart
 
     def setExecutionStrategy(self, strategy: ExecutionStrategy) -> Options:
         if not isinstance(strategy, ExecutionStrategy):
@@ -186,26 +161,26 @@ class Options(Settings):
         return self
 
     def connectionType(self, connection_type: enums.ConnectionType) -> Options:
-        return self._with(connection_type=connection_type)
+        return self.set(connection_type=connection_type)
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
         self.createOrSet(ipu_version=ipu_version)
         return self.connectionType(enums.ConnectionType.Never)
 
     def syncPattern(self, sync_pattern: enums.SyncPattern) -> Options:
-        return self._with(sync_pattern=sync_pattern)
+        return self.set(sync_pattern=sync_pattern)
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
-        return self._with(auto_round_num_ipus=auto_round_num_ipus)
+        return self.set(auto_round_num_ipus=auto_round_num_ipus)
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
-        return self._with(broadcast_buffers=broadcast_buffers)
+        return self.set(broadcast_buffers=broadcast_buffers)
 
     def logDir(self, log_dir: str) -> Options:
-        return self._with(log_dir=log_dir)
+        return self.set(log_dir=log_dir)
 
     def setAvailableMemoryProportion(self, available_memory_proportion: dict[str, float]) -> Options:
-        return self._with(available_memory_proportion=dict(available_memory_proportion))
+        return self.set(available_memory_proportion=dict(available_memory_proportion))
 
     def maxRepeatLogs(self, max_lines: int | None) -> Options:
         self._check_thawed()
@@ -213,44 +188,44 @@ class Options(Settings):
         return self
 
     def modelName(self, name: str) -> Options:
-        return self._note(model_name=name)
+        return self.createOrSet(model_name=name)
 
     def enableExecutableCaching(self, path: str) -> Options:
-        return self._note(executable_cache=path)
+        return self.createOrSet(executable_cache=path)
 
     def useIpuModel(self, use_model: bool) -> Options:
-        return self._note(ipu_model=use_model)
+        return self.createOrSet(ipu_model=use_model)
 
     def useIpuId(self, ipu_id: int) -> Options:
-        return self._note(ipu_id=check_count("useIpuId", ipu_id, least=0))
+        return self.createOrSet(ipu_id=check_count("useIpuId", ipu_id, least=0))
 
     def enableStableNorm(self, enabled: bool) -> Options:
-        return self._note(stable_norm=enabled)
+        return self.createOrSet(stable_norm=enabled)
 
     def logCycleCount(self, log_cycle_count: bool) -> Options:
-        return self._note(log_cycle_count=log_cycle_count)
+        return self.createOrSet(log_cycle_count=log_cycle_count)
 
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
-        return self._note(profile_dir=profile_dir or "")
+        return self.createOrSet(profile_dir=profile_dir or "")
 
     def disableModuleNamescope(self) -> Options:
-        return self._note(module_namescope=False)
+        return self.createOrSet(module_namescope=False)
 
     def updatableNamedBuffers(self, buffers: list[str]) -> Options:
-        return self._note(updatable_named_buffers=list(buffers))
+        return self.createOrSet(updatable_named_buffers=list(buffers))
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
-        return self._note(progress_bar=show)
+        return self.createOrSet(progress_bar=show)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
-        return self._note(relax_optimizer_checks=relax)
+        return self.createOrSet(relax_optimizer_checks=relax)
 
     def sourceLocationExcludes(self, excludes: list[str]) -> Options:
-        return self._note(location_excludes=list(excludes))
+        return self.createOrSet(location_excludes=list(excludes))
 
     def appendToLocationExcludes(self, *excludes: str) -> Options:
         kept = self.location_excludes if self.exists("location_excludes") else []
-        return self._note(location_excludes=[*kept, *excludes])
+        return self.createOrSet(location_excludes=[*kept, *excludes])
 
     # The set as a whole.
 
@@ -270,21 +245,14 @@ class Options(Settings):
 
     def toDict(self) -> dict[str, Any]:
         """Every option of every namespace."""
-        own = (super().toDict(), *(one.toDict() for one in (self._training, self._distributed, self._tensor_locations)))
-        return {**self._popart.options, **{name: value for values in own for name, value in values.items()}}
+        spaces = (self.Training, self.Distributed, self.TensorLocations)
+        own = (super().toDict(), *(space.toDict() for space in spaces))
+        return {**self._Popart.options, **{name: value for values in own for name, value in values.items()}}
 
     def __repr__(self) -> str:
         spaces = {name: getattr(self, name) for name in ("Training", "Distributed", "TensorLocations", "_Popart")}
         named = {**self._values, **spaces}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in named.items())})"
-
-    def _with(self, **changes: Any) -> Options:
-        self.set(**changes)
-        return self
-
-    def _note(self, **changes: Any) -> Options:
-        self.createOrSet(**changes)
-        return self
 
 
 def _enum_or_itself(value: Any) -> Any:

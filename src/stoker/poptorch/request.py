@@ -159,7 +159,11 @@ class Request:
             )
         if not length and self.mode is not DataLoaderMode.Sync:
             raise StartError("the worker thread failed to start: the dataset is empty, so there is nothing to load")
-        if not self.drop_last and length % needed:
+        if not self.drop_last:
+            self._warn_of_last_step(length, needed)
+
+    def _warn_of_last_step(self, length: int, needed: int) -> None:
+        if length % needed:
             log.warning(
                 "%d samples are no multiple of the %d that a step takes, and drop_last=False: the last batch has %d "
                 "rows, which a model that takes whole steps refuses. With drop_last=True it is left out.",

@@ -28,7 +28,7 @@ class Settings:
     def __init__(self, **defaults: Any) -> None:
         self.__dict__.update(_values=defaults, _is_frozen=False)
 
-    def set(self, **changes: Any) -> None:
+    def set(self: S, **changes: Any) -> S:
         """Change options that exist; the new value has the type of the old one."""
         self._check_thawed()
         for name, value in changes.items():
@@ -36,14 +36,16 @@ class Settings:
                 raise Misuse(f"there is no option {name!r} here; there are {', '.join(sorted(self._values))}")
             _check_type(name, value, self._values[name])
             self._values[name] = value
+        return self
 
-    def createOrSet(self, **changes: Any) -> None:
+    def createOrSet(self: S, **changes: Any) -> S:
         """The same, for options that need not exist yet."""
         self._check_thawed()
         for name, value in changes.items():
             if name in self._values:
                 _check_type(name, value, self._values[name])
             self._values[name] = value
+        return self
 
     def exists(self, option: str) -> bool:
         """Whether an option is there: some are only after they were set, as `random_seed`."""

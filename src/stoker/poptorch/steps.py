@@ -13,11 +13,12 @@ import torch
 
 from stoker.loader import DataLoader as Engine
 from stoker.poptorch.enums import DataLoaderMode
-from stoker.poptorch.grouping import joined, length_or_none
+from stoker.poptorch.grouping import joined
 from stoker.poptorch.hosts import HostBlock
 from stoker.poptorch.request import Request, warn_of_last_group
 from stoker.sampling.grouped import Grouped
 from stoker.sampling.ordered import OrderPlan
+from stoker.sampling.streams import length_or_none
 
 
 class StepLoader(Engine[Any]):

@@ -13,6 +13,8 @@ import signal
 import sys
 from collections.abc import Iterator
 
+from stoker.proc import all_pids, parent_of
+
 
 def kill_below(pid: int) -> None:
     """Kill the children of a process, and theirs; those that end meanwhile have done so by themselves."""
@@ -23,7 +25,7 @@ def kill_below(pid: int) -> None:
 
 
 def _kill_on_linux(pid: int) -> None:
-    parents = {number: _parent(number) for number in _all_numbers()}
+    parents = {number: _parent(number) for number in all_pids()}
     for child in list(_below(pid, parents)):
         if _parent(child) == parents[child]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -37,16 +39,11 @@ def _below(pid: int, parents: dict[int, int]) -> Iterator[int]:
         yield child
 
 
-def _all_numbers() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
 def _parent(pid: int) -> int:
     """The number of its parent; 0 if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])  # a name may hold anything, and ends with the last )
-    except (OSError, IndexError):
+        return parent_of(pid)
+    except OSError:
         return 0
 
 

@@ -32,7 +32,8 @@ from stoker.batches.packing import pack
 from stoker.contracts import Answer, EpochNote, MapSlot, Report, Ticket
 from stoker.errors import RemoteError
 from stoker.nested import size_of
-from stoker.prefetching.lap import THE_END, Lap, Place
+from stoker.order.mixer import as_word
+from stoker.prefetching.lap import THE_END, Lap, LapState
 from stoker.prefetching.options import PrefetchOptions
 from stoker.prefetching.rebatch import Combined
 from stoker.prefetching.source_error import SourceError
@@ -46,8 +47,8 @@ class Mark:
     """Where the source stood: after a batch, and before it if it is the first of its lap."""
 
     lap: int
-    after: Place | RemoteError
-    before: Place | RemoteError | None = None
+    after: LapState | RemoteError
+    before: LapState | RemoteError | None = None
     follows: bool = False  # at an END: the next lap comes by itself
 
 
@@ -57,7 +58,7 @@ class SourceJob:
 
     source: Any  # walkable
     options: PrefetchOptions
-    place: Place | None = None  # where the first lap begins
+    state: LapState | None = None  # where the first lap begins
     _lap: Lap | None = None
     _number: int = -1  # of the lap
     _epoch: int = -1  # the consumer's beginning that is being served
@@ -67,7 +68,7 @@ class SourceJob:
     _has_given: bool = False
     _answered: int = 0  # tickets of this beginning that were answered with something
     _in_ring: deque[int] = field(default_factory=deque)  # bytes of what was not handed over yet
-    _ends: dict[int, Place | RemoteError] = field(default_factory=dict)  # where laps that are over left the source
+    _ends: dict[int, LapState | RemoteError] = field(default_factory=dict)  # where laps that are over left the source
 
     @property
     def dataset(self) -> Any:
@@ -129,7 +130,7 @@ class SourceJob:
         if batch is THE_END:
             return self._end_lap(ticket, before)
         self._has_given = True
-        report = self._deliver(ticket, slot, batch, Mark(self._number, self._lap.place(), before))
+        report = self._deliver(ticket, slot, batch, Mark(self._number, self._lap.state(), before))
         self._in_ring[-1] = report.size_bytes
         return report
 
@@ -140,16 +141,16 @@ class SourceJob:
         self._lap = None
         end = self._ends.get(self._note.epoch)
         if self._number > self._note.epoch and isinstance(end, dict):
-            self.place, self._number = end, self._note.epoch
+            self.state, self._number = end, self._note.epoch
 
-    def _begin_lap(self) -> Place | RemoteError:
+    def _begin_lap(self) -> LapState | RemoteError:
         if not self.same_process:
             seed_generators(self._note.seed + self._laps_since)
         self._laps_since += 1
         self._number += 1
-        self._lap = Lap(self.source, self.options.batch_size, self.options.drop_last, self.place)
-        self.place = None
-        return self._lap.place()
+        self._lap = Lap(self.source, self.options.batch_size, self.options.drop_last, self.state)
+        self.state = None
+        return self._lap.state()
 
     def _end_lap(self, ticket: Ticket, before: Any) -> Report:
         lap, self._lap = self._lap, None
@@ -193,7 +194,7 @@ class SourceJob:
 def seed_generators(seed: int) -> None:
     """Python's, NumPy's and torch's global generators, from one number."""
     random.seed(seed)
-    np.random.seed(numpy_seed(seed & (2**64 - 1), 0))
+    np.random.seed(numpy_seed(as_word(seed), 0))
     torch.manual_seed(seed & (2**63 - 1))
 
 

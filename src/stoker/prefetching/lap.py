@@ -14,24 +14,24 @@ from stoker.contracts import MapSlot
 from stoker.errors import RemoteError
 from stoker.prefetching.rebatch import Rows, combine
 
-Place = dict[str, Any]
+LapState = dict[str, Any]
 THE_END = object()
 """What a lap gives when its source has ended; None may be a batch."""
 
 
-def at_the_beginning(source_state: Any = None) -> Place:
-    """The place of a lap that has not begun."""
+def at_the_beginning(source_state: Any = None) -> LapState:
+    """The state of a lap that has not begun."""
     items = {"batches": 0, "ended": False, "dataset": source_state, "iterator": None}
     return {"items": items, "rows": 0}
 
 
 class Lap:
-    """Walks `source` (see `walkable`) once, from `place` if there is one."""
+    """Walks `source` (see `walkable`) once, from `state` if there is one."""
 
-    def __init__(self, source: Any, batch_size: int | None, drop_last: bool, place: Place | None) -> None:
+    def __init__(self, source: Any, batch_size: int | None, drop_last: bool, state: LapState | None) -> None:
         self._batch_size, self._drop_last = batch_size, drop_last
-        self._items = Items(source, None, False, pending=None if place is None else place["items"])
-        self._skip = 0 if place is None else place["rows"]
+        self._items = Items(source, None, False, pending=None if state is None else state["items"])
+        self._skip = 0 if state is None else state["rows"]
         self._rest: Rows | None = None
         self._known: Any = None  # where the source stands, if that was asked since the last pull
         self._before_rest: Any = None  # where it stood before the batch that `_rest` is left of
@@ -43,7 +43,7 @@ class Lap:
         self.given += batch is not THE_END
         return batch
 
-    def place(self) -> Place | RemoteError:
+    def state(self) -> LapState | RemoteError:
         """Where the lap stands; a RemoteError where the source cannot say."""
         if self._rest is not None:
             return {"items": self._before_rest, "rows": self._rest.taken}
@@ -52,14 +52,14 @@ class Lap:
         except Exception as error:
             return RemoteError.capture(error, "while the source of stoker.prefetch was asked for its state")
 
-    def end(self) -> Place | RemoteError:
-        """The place after the lap's end: the beginning of the next one."""
+    def end(self) -> LapState | RemoteError:
+        """The state after the lap's end: the beginning of the next one."""
         self._known = None
-        place = self.place()
-        if isinstance(place, dict):
-            place["items"] = {**place["items"], "finished": True}
-            place["rows"] = 0
-        return place
+        state = self.state()
+        if isinstance(state, dict):
+            state["items"] = {**state["items"], "finished": True}
+            state["rows"] = 0
+        return state
 
     @property
     def is_used_up(self) -> bool:
@@ -97,5 +97,5 @@ class Lap:
     def _stand_or_none(self) -> Any:
         try:
             return self._stand()
-        except Exception:  # `place` tells whoever asks
+        except Exception:  # `state` tells whoever asks
             return None

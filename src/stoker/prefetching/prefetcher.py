@@ -26,7 +26,7 @@ from typing import Any
 from stoker.batches import has_state
 from stoker.errors import StateError
 from stoker.prefetching.crew_of_one import interrupted, was_closed
-from stoker.prefetching.lap import Place, at_the_beginning
+from stoker.prefetching.lap import LapState, at_the_beginning
 from stoker.prefetching.options import By, PrefetchOptions, StartMethod
 from stoker.prefetching.ring import Ring
 from stoker.prefetching.stats import PrefetchStats, PrefetchTally
@@ -108,7 +108,7 @@ class Prefetcher:
         self.source = source
         self._walkable = walkable(source)
         self._tally = PrefetchTally()
-        self._place: Place | None = None  # loaded, for the next pass
+        self._state: LapState | None = None  # loaded, for the next pass
         self._is_closed = False
         self._ring: Ring | None = None  # what the next pass goes on with
         self._latest: weakref.ref[PrefetchIterator] | None = None
@@ -122,7 +122,7 @@ class Prefetcher:
             self._check_open()
             latest = self._latest() if self._latest is not None else None
             ring, in_use = self._ring, latest is not None and not latest.is_over
-            if ring is None or ring.is_closed or in_use or self._place is not None:
+            if ring is None or ring.is_closed or in_use or self._state is not None:
                 self._let_be(ring, latest if in_use else None)
                 ring = self._ring = self._new_ring()
             ring.begin()
@@ -149,22 +149,22 @@ class Prefetcher:
         """The place of the latest pass in the source: what was handed over, whatever has been prefetched since."""
         self._check_open()
         with self._lock:
-            place, ring = self._place, self._ring
-        if place is None and ring is not None:
-            place = ring.place()  # may wait for the first batch
-        if place is None:
+            state, ring = self._state, self._ring
+        if state is None and ring is not None:
+            state = ring.state()  # may wait for the first batch
+        if state is None:
             own = self.source.state_dict() if has_state(self.source) else None
-            place = at_the_beginning(own)
-        return {"version": _VERSION, **copy.deepcopy(place)}
+            state = at_the_beginning(own)
+        return {"version": _VERSION, **copy.deepcopy(state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state was saved."""
         self._check_open()
-        place = _read_state(state_dict, self.options.batch_size)
+        state = _read_state(state_dict, self.options.batch_size)
         with self._lock:
             latest = self._latest() if self._latest is not None else None
             self._let_be(self._ring, latest if latest is not None and not latest.is_over else None)
-            self._ring, self._place = None, place
+            self._ring, self._state = None, state
 
     def stats(self) -> PrefetchStats:
         """Who waited for whom so far; `print(batches.stats())` is a readable block."""
@@ -191,8 +191,8 @@ class Prefetcher:
 
     def _new_ring(self, ahead: int | None = None) -> Ring:
         check_rows(self.source, self.options.batch_size)  # again: ranks may be known only by now
-        place, self._place = self._place, None
-        ring = Ring(self._walkable, self.options, place, self._tally, ahead)
+        state, self._state = self._state, None
+        ring = Ring(self._walkable, self.options, state, self._tally, ahead)
         self._rings.add(ring)
         return ring
 
@@ -225,7 +225,7 @@ class Prefetcher:
         self._rings: weakref.WeakSet[Ring] = weakref.WeakSet()
 
 
-def _read_state(state: Mapping[str, Any], batch_size: int | None) -> Place:
+def _read_state(state: Mapping[str, Any], batch_size: int | None) -> LapState:
     if not isinstance(state, Mapping) or not {"version", "items", "rows"} <= set(state):
         raise StateError(
             "this is no state of stoker.prefetch: it should be what its state_dict() gave, with 'version', 'items' and "

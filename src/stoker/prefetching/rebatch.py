@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from stoker.contracts import Bytes, MapSlot
 from stoker.errors import UnevenBatch
+from stoker.nested import is_plain_tensor
 
 _ALIGN = 64
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
@@ -175,8 +176,7 @@ def _rows_in(leaf: Any, place: int, batch: Rows) -> int:
 def _in_slot(leaf: Any) -> bool:
     if isinstance(leaf, np.ndarray):
         return type(leaf) is np.ndarray and not leaf.dtype.hasobject
-    plain = type(leaf) is torch.Tensor and leaf.layout is torch.strided and leaf.device.type == "cpu"
-    return plain and not leaf.is_quantized
+    return is_plain_tensor(leaf)
 
 
 def _size_in_slot(leaf: Any) -> int:

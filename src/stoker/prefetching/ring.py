@@ -19,16 +19,15 @@ import weakref
 from collections import deque
 from typing import Any
 
-import torch
-
 from stoker.batches import Delivery
 from stoker.contracts import Answer, Ask, EpochNote, Filled, Report, Ticket
 from stoker.errors import RemoteError, WorkerDied
 from stoker.prefetching.crew_of_one import interrupt, interrupted, obituary, start, was_closed
 from stoker.prefetching.filling import Mark, SourceJob
-from stoker.prefetching.lap import Place
+from stoker.prefetching.lap import LapState
 from stoker.prefetching.options import PrefetchOptions
 from stoker.prefetching.stats import PrefetchTally
+from stoker.sampling.streams import draw_seed
 from stoker.slots import PrivateArena, SlotPool
 from stoker.workers.processes import arena_for
 
@@ -37,7 +36,12 @@ class Ring:
     """One filler and the batches it has made ahead, for one pass at a time."""
 
     def __init__(
-        self, source: Any, options: PrefetchOptions, place: Place | None, tally: PrefetchTally, ahead: int | None = None
+        self,
+        source: Any,
+        options: PrefetchOptions,
+        state: LapState | None,
+        tally: PrefetchTally,
+        ahead: int | None = None,
     ) -> None:
         self._options, self._tally = options, tally
         self._pool = SlotPool(arena_for(processes=1, lanes=1) if options.by == "process" else PrivateArena())
@@ -49,7 +53,7 @@ class Ring:
         self._taken = 0  # answers handed over since the beginning
         self._ahead = ahead or options.ahead  # places to ask for; `ahead` once a pass has begun
         self._wanted = options.ahead  # places to keep asked for; fewer while the byte budget is used up
-        self._place: Place | RemoteError | None = place  # of what was handed over last
+        self._state: LapState | RemoteError | None = state  # of what was handed over last
         self._lap = -1  # the filler's lap that the consumer is in
         self._idle_since_ns = 0
         self._is_waiting = False
@@ -59,7 +63,7 @@ class Ring:
         self.is_closed = False
         self.lock = threading.RLock()
         self._owner_pid = os.getpid()
-        self._job = SourceJob(source, options, place)
+        self._job = SourceJob(source, options, state)
         self._crew = start(self._job, options, self._pool.arena)
         self._close = weakref.finalize(self, self._crew.close)
         crew = self._crew
@@ -71,7 +75,7 @@ class Ring:
         with self.lock:
             waits, self._ahead = self._ahead < self._options.ahead, self._options.ahead
             if self._is_torn or not self.is_fresh:
-                self._place = None
+                self._state = None
                 self._begin_anew()
             elif waits:  # only the first batch was asked for so far
                 self._wanted = self._ahead
@@ -113,17 +117,17 @@ class Ring:
         finally:
             del error  # its traceback holds this frame: the two would keep each other, and the ring, alive
 
-    def place(self) -> Place:
+    def state(self) -> LapState:
         """Where the source stood after what was handed over last."""
         with self.lock:
-            place = self._place if self._place is not None else self._first_place()
-        if isinstance(place, RemoteError):
-            raise place.to_exception()
-        if place is None:
+            state = self._state if self._state is not None else self._first_state()
+        if isinstance(state, RemoteError):
+            raise state.to_exception()
+        if state is None:
             raise RuntimeError("the source has failed at its first batch: there is no place to save")
-        return place
+        return state
 
-    def _first_place(self) -> Place | RemoteError | None:
+    def _first_state(self) -> LapState | RemoteError | None:
         """Where the source stood before the first batch, which may have to be waited for."""
         self._is_torn, was_torn = True, self._is_torn
         first, _ = self._await()
@@ -195,7 +199,7 @@ class Ring:
         """What the filler's process seeds its generators with; a thread shares those of the consumer."""
         if self._options.by == "thread":
             return 0
-        return int(torch.empty((), dtype=torch.int64).random_().item())
+        return draw_seed()
 
     def _top_up(self) -> None:
         """Ask for as many batches as there are free places."""
@@ -261,7 +265,7 @@ class Ring:
             self._pool.give_back(slot)
             return None, report.payload.to_exception()
         mark: Mark = report.payload.state
-        self._place, self._lap = mark.after, mark.lap
+        self._state, self._lap = mark.after, mark.lap
         if report.answer is Answer.END:
             self.is_over, self.is_fresh = True, mark.follows
             self._pool.give_back(slot)

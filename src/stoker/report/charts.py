@@ -16,8 +16,8 @@ from typing import Any
 
 from stoker.bench.groups import METRICS, Group, timelines
 from stoker.bench.runs import TrialRecord
-from stoker.bench.settings import varied
-from stoker.report.facets import Line, hue, panel_title, panels, x_values
+from stoker.bench.settings import Setting, varied
+from stoker.report.facets import Line, by_name, hue, panel_title, panels, x_values
 from stoker.report.plots import KINDS, X_TITLES, Kind
 from stoker.report.steps import lanes_of, loop_of
 
@@ -88,11 +88,10 @@ def _trace(kind: Kind, line: Line, number: int) -> Figure:
 
 
 def _waits_figures(groups: Sequence[Group]) -> tuple[tuple[str, Figure], ...]:
-    places: dict[str, list[Group]] = {}
-    for group in groups:
-        if group.records:
-            size = f", batch {group.setting.batch_size}" if group.setting.batch_size else ""
-            places.setdefault(panel_title(group.setting) + size, []).append(group)
+    def title_of(setting: Setting) -> str:
+        return panel_title(setting) + (f", batch {setting.batch_size}" if setting.batch_size else "")
+
+    places = by_name([group for group in groups if group.records], title_of)
     return tuple((title, _waits_figure(members)) for title, members in places.items())
 
 
@@ -144,7 +143,7 @@ def _waits_axes(groups: Sequence[Group], row: int, title: str, last: bool) -> Fi
 
 
 def _timeline_figures(records: Sequence[TrialRecord], groups: Sequence[Group]) -> tuple[tuple[str, Figure], ...]:
-    shown = timelines(records) or [group.typical for group in groups if group.records]
+    shown = timelines(records, groups)
     fields = {"loader", "workers"} | varied([record.setting for record in shown])
     return tuple((record.setting.label(fields), _timeline_figure(record)) for record in shown)
 

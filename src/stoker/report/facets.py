@@ -8,7 +8,7 @@ a reader sees first which loader is which, and then the rest.
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stoker.bench.groups import Group
@@ -41,10 +41,15 @@ def panels(groups: Iterable[Group], x: str) -> list[Panel]:
     """The panels of a chart over `x` ("workers" or "batch_size"); what has no x or was not measured is left out."""
     shown = [group for group in groups if group.records and getattr(group.setting, x) is not None]
     differing = varied([group.setting for group in shown]) - {x, *_PANEL} | {"loader"}
+    return [Panel(title, _lines(members, differing, x)) for title, members in by_name(shown, panel_title).items()]
+
+
+def by_name(groups: Iterable[Group], name: Callable[[Setting], str]) -> dict[str, list[Group]]:
+    """The groups under what their settings are called, in the order of first measuring."""
     places: dict[str, list[Group]] = {}
-    for group in shown:
-        places.setdefault(panel_title(group.setting), []).append(group)
-    return [Panel(title, _lines(members, differing, x)) for title, members in places.items()]
+    for group in groups:
+        places.setdefault(name(group.setting), []).append(group)
+    return places
 
 
 def panel_title(setting: Setting) -> str:
@@ -64,9 +69,7 @@ def hue(loader: str) -> str:
 
 
 def _lines(groups: Sequence[Group], differing: set[str], x: str) -> tuple[Line, ...]:
-    members: dict[str, list[Group]] = {}
-    for group in groups:
-        members.setdefault(group.setting.label(differing), []).append(group)
+    members = by_name(groups, lambda setting: setting.label(differing))
     lines = []
     for name, found in members.items():
         same = [other for other, groups_of in members.items() if groups_of[0].setting.loader == found[0].setting.loader]

@@ -18,6 +18,7 @@ from typing import Any
 from stoker.bench.groups import METRICS, Group, group
 from stoker.bench.runs import TrialRecord
 from stoker.bench.statistics import quantile
+from stoker.bench.whole_files import written_whole
 from stoker.extras import brought_by
 from stoker.report.charts import Chart, charts_of
 from stoker.report.table import cell, figure, with_deviation
@@ -48,7 +49,7 @@ def page_of(records: Sequence[TrialRecord], title: str, problems: Sequence[str] 
         verdict="\n".join(f"<li>{html.escape(line)}</li>" for line in [*verdicts(groups), *problems]),
         charts="\n".join(_chart_html(chart) for chart in charts),
         settings=_table("settings", _setting_heads(), [_setting_row(found) for found in groups]),
-        trials=_table("trials", _trial_heads(), [_trial_row(record) for record in records]),
+        trials=_table("trials", [*_SETTING.values(), *_TRIAL_HEADS], [_trial_row(record) for record in records]),
         failures=_failures(groups),
         facts=_facts(records),
         data=_json({chart.name: [shown for _name, shown in chart.figures] for chart in charts}),
@@ -57,9 +58,8 @@ def page_of(records: Sequence[TrialRecord], title: str, problems: Sequence[str] 
 
 def save_page(records: Sequence[TrialRecord], path: Path, title: str, problems: Sequence[str] = ()) -> None:
     """Write the page, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page_of(records, title, problems), encoding="utf-8")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(page_of(records, title, problems), encoding="utf-8")
 
 
 def _own(name: str) -> str:
@@ -133,10 +133,6 @@ _TRIAL_HEADS = (
 )
 
 
-def _trial_heads() -> list[str]:
-    return [*_SETTING.values(), *_TRIAL_HEADS]
-
-
 def _trial_row(record: TrialRecord) -> list[Cell]:
     settings = _setting_cells(Group(record.setting, ()))
     head: list[Cell] = [(str(record.repeat), record.repeat), (record.kind, None)]
@@ -181,9 +177,7 @@ def _failures(groups: Iterable[Group]) -> str:
     found: dict[str, list[Group]] = {}
     for member in groups:
         if member.failure is not None:
-            place = f" at {member.failure.place}" if member.failure.place else ""
-            text = f"{member.setting.dataset}: {member.failure.type}{place}: {member.failure.message}"
-            found.setdefault(text, []).append(member)
+            found.setdefault(f"{member.setting.dataset}: {member.failure}", []).append(member)
     parts = [_failure(text, members) for text, members in found.items()]
     return f"<h2>Failures</h2>{''.join(parts)}" if parts else ""
 

@@ -60,13 +60,9 @@ def save_plots(
     paths: list[Path] = []
     for name, figure in (*_kind_figures(groups), *waits_figures(groups)):
         paths += save_figure(figure, folder / name, formats)
-    for name, drawn in timeline_figure(timelines(records) or _typical(groups)):
+    for name, drawn in timeline_figure(timelines(records, groups)):
         paths += save_figure(drawn, folder / name, formats)
     return paths
-
-
-def _typical(groups: Sequence[Group]) -> list[TrialRecord]:
-    return [group.typical for group in groups if group.records]
 
 
 def _kind_figures(groups: Sequence[Group]) -> Iterator[tuple[str, Figure]]:

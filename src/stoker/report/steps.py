@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.bench.groups import Group
 from stoker.bench.runs import Span, TrialRecord
 from stoker.bench.settings import GIVEN, varied
-from stoker.report.facets import hue, panel_title, x_values
+from stoker.report.facets import by_name, hue, panel_title, x_values
 from stoker.report.plots import add_legend, new_figure, plain
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ _HEAD_ROOM = 1.15
 
 def waits_figures(groups: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
     """One figure for each dataset and model, of the largest batch size: there the peaks are highest."""
-    places: dict[str, list[Group]] = {}
-    for group in groups:
-        if group.records and group.typical.measured.batches > 1:
-            places.setdefault(panel_title(group.setting), []).append(group)
+    shown = [group for group in groups if group.records and group.typical.measured.batches > 1]
+    places = by_name(shown, panel_title)
     for number, (title, members) in enumerate(places.items()):
         largest = max(group.setting.batch_size or 0 for group in members)
         chosen = [group for group in members if (group.setting.batch_size or 0) == largest]

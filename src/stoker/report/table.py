@@ -82,9 +82,7 @@ def notes_of(groups: Iterable[Group]) -> list[str]:
     failed: dict[str, list[str]] = {}
     for group in groups:
         if group.failure is not None and not group.records:
-            place = f" at {group.failure.place}" if group.failure.place else ""
-            text = f"{group.setting.dataset}: {group.failure.type}{place}: {group.failure.message}"
-            failed.setdefault(text, []).append(group.setting.label(fields))
+            failed.setdefault(f"{group.setting.dataset}: {group.failure}", []).append(group.setting.label(fields))
     remarks = [f"failed, {_some(names)}: {text}" for text, names in failed.items()]
     return remarks + [f"unstable, {group.setting.label(fields)}: {group.advice}" for group in groups if group.advice]
 

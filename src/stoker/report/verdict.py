@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from stoker.bench.groups import Group
 from stoker.bench.settings import AUTO, STOKER, TORCH
-from stoker.report.facets import panel_title
+from stoker.report.facets import by_name, panel_title
 
 FREE, HELD_UP = 0.05, 0.10
 _ENOUGH = 0.05  # a difference below this is not called one, however steady the repeats are
@@ -21,10 +21,7 @@ _ENOUGH = 0.05  # a difference below this is not called one, however steady the 
 def verdicts(groups: Iterable[Group]) -> list[str]:
     """The sentences, one dataset with one model after the other, then what failed and what is unstable."""
     groups = list(groups)
-    places: dict[str, list[Group]] = {}
-    for group in groups:
-        if group.records:
-            places.setdefault(panel_title(group.setting), []).append(group)
+    places = by_name([group for group in groups if group.records], panel_title)
     lines = [line for title, members in places.items() for line in _about(title, members)]
     return lines + list(_doubts(groups)) if lines or groups else ["There is no trial in these records yet."]
 

@@ -27,6 +27,7 @@ from typing import Any
 from stoker.batches import check_told, opened
 from stoker.errors import ResumeMismatch, StateError
 from stoker.sampling.streams import Start
+from stoker.whole_numbers import check_whole
 
 VERSION = 1
 _GENERATOR = 6744  # characters of a torch generator's state, 5056 bytes, in base 64
@@ -112,8 +113,7 @@ def skip(state: Mapping[str, Any], steps: int, samples_per_step: int | None = No
     far, or is given.
     """
     place = Place.from_state(state)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ValueError(f"steps should be a whole number of at least 0, but got {steps!r}")
+    steps = check_whole("steps", steps, least=0)
     if place.workers is not None or place.sampler is not None:
         raise StateError(
             "this state holds a sampler's or dataset's own state, which only that sampler or dataset can move on. "
@@ -168,18 +168,16 @@ def check_step(place: Place, per_step: int | None) -> None:
 def _check_parts(place: Place) -> None:
     """Refuse values that no loader writes, before anything is done with them."""
     problems = {
-        "epoch": place.epoch >= 2**63,
-        "told": place.told is not None and not (type(place.told) is int and 0 <= place.told < 2**63),
-        "base_seed": place.base_seed is not None and not 0 <= place.base_seed < 2**63,
+        "epoch": not _is_count(place.epoch),
+        "told": place.told is not None and not _is_count(place.told),
+        "base_seed": place.base_seed is not None and not _is_count(place.base_seed),
         "drawn": not _is_drawn(place.drawn),
-        "sampler": place.sampler is not None
-        and not (place.sampler.get("of") in ("iterator", "sampler") and "state" in place.sampler),
+        "sampler": place.sampler is not None and not _is_sampler(place.sampler),
         "workers": place.workers is not None and not _is_workers(place.workers),
-        "joined": place.joined is not None and (type(place.joined) is not int or place.joined < 0),
+        "joined": place.joined is not None and not _is_count(place.joined),
         "ahead": not all(type(batch) is int and batch >= place.batches for batch in place.ahead),
         "data": not isinstance(place.data.get("length"), int | None),
-        "order": not isinstance(place.order.get("samples"), int | None)
-        or not isinstance(place.order.get("per_step"), int | None),
+        "order": not all(isinstance(place.order.get(name), int | None) for name in ("samples", "per_step")),
         "position": place.position > (_end_of_epoch(place) or place.position),
         "failures": not all(type(place.failures.get(name, 0)) is int for name in ("count", "seen")),
     }
@@ -199,12 +197,20 @@ def _end_of_epoch(place: Place) -> int | None:
     return end if isinstance(end, int) else None
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_sampler(place: dict[str, Any]) -> bool:
+    return place.get("of") in ("iterator", "sampler") and "state" in place
+
+
 def _is_drawn(drawn: dict[str, Any]) -> bool:
     if not drawn:
         return True
     if set(drawn) == {"seed"}:
         return type(drawn["seed"]) is int and -(2**63) <= drawn["seed"] < 2**64
-    if "epoch" in drawn and not (type(drawn["epoch"]) is int and 0 <= drawn["epoch"] < 2**63):
+    if "epoch" in drawn and not _is_count(drawn["epoch"]):
         return False
     generator = drawn.get("generator", "A" * _GENERATOR)
     return set(drawn) <= {"generator", "epoch"} and isinstance(generator, str) and len(generator) == _GENERATOR

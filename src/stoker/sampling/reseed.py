@@ -8,8 +8,8 @@ training process the generators are put back afterwards, because the model draws
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from stoker.contracts import SampleRun
-from stoker.order import sample_key
+from stoker.order.current import key_in
+from stoker.sampling.generators import generators_kept
 
 
 @dataclass
@@ -36,19 +37,11 @@ class SampleSeeds:
 
     @staticmethod
     def _one(one: Callable[[Any], Any], key: Any, run: SampleRun) -> Any:
-        seed_all(sample_key(run.note.seed & (2**64 - 1), run.note.epoch, run.position_at()))
+        seed_all(key_in(run))
         return one(key)
 
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        kept = (random.getstate(), np.random.get_state(), torch.get_rng_state()) if self.keep else None
-        try:
-            yield
-        finally:
-            if kept is not None:
-                random.setstate(kept[0])
-                np.random.set_state(kept[1])
-                torch.set_rng_state(kept[2])
+    def _kept(self) -> AbstractContextManager[None]:
+        return generators_kept() if self.keep else nullcontext()
 
 
 def seed_all(key: int) -> None:

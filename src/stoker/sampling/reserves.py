@@ -19,6 +19,7 @@ from typing import Any
 
 from stoker.contracts import EpochNote
 from stoker.order import reserve_number
+from stoker.order.mixer import as_word
 from stoker.sampling.ordered import OrderPlan, choose_shard
 from stoker.sampling.streams import KeyStream, Vacancy
 
@@ -69,4 +70,4 @@ def reserve(stream: KeyStream, note: EpochNote, vacancy: Vacancy, attempt: int) 
     if attempt > RESERVES:
         return None
     seed = note.seed if stream.seed is None else stream.seed
-    return stream.reserve(reserve_number(seed & (2**64 - 1), note.epoch, vacancy.position, attempt), vacancy)
+    return stream.reserve(reserve_number(as_word(seed), note.epoch, vacancy.position, attempt), vacancy)

@@ -14,8 +14,6 @@ so that whatever else uses that generator sees no difference.
 from __future__ import annotations
 
 import base64
-import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +22,11 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
-from stoker.batches import has_state, restore, state_of, take_next
+from stoker.batches import has_state, restore, state_of, take_next, walk_again
 from stoker.contracts import Keys
 from stoker.sampling.epochs import epoch_of, tell_sampler
 from stoker.sampling.ordered import OrderPlan
 
-log = logging.getLogger("stoker.resume")
-_PATIENCE_S = 5.0
 _NOTHING = object()
 
 
@@ -275,7 +271,7 @@ class SamplerStream(KeyStream):
         if place["of"] == "iterator":
             restore(iterator, place["state"])
         elif place["of"] is None:
-            _walk_again(iterator, start.batches if not self._group else start.position)
+            walk_again(iterator, start.batches if not self._group else start.position, "sampler")
         if place.get("ended"):
             _exhaust(iterator)  # so that the sampler goes through its end, as it did then
             self._over = start.batches > 0
@@ -374,16 +370,6 @@ def _is_generator(text: str) -> bool:
 def _exhaust(iterator: Iterator[Any]) -> None:
     while next(iterator, _NOTHING) is not _NOTHING:
         pass
-
-
-def _walk_again(iterator: Iterator[Any], count: int) -> None:
-    told = time.monotonic()
-    for number in range(count):
-        if next(iterator, _NOTHING) is _NOTHING:
-            return
-        if number % 1024 == 0 and time.monotonic() - told > _PATIENCE_S:
-            told = time.monotonic()
-            log.warning("resuming: the sampler has no state_dict, %d of %d draws made again", number, count)
 
 
 def _other(place: int, places: int, chance: int) -> int | None:

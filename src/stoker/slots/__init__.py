@@ -9,6 +9,6 @@
 from stoker.slots.arena import Arena, PrivateArena
 from stoker.slots.mapping import Region, region_of
 from stoker.slots.pool import SlotPool
-from stoker.slots.streaming import stream_rows, streams
+from stoker.slots.streaming import pays_to_stream, stream_rows
 
-__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "region_of", "stream_rows", "streams"]
+__all__ = ["Arena", "PrivateArena", "Region", "SlotPool", "pays_to_stream", "region_of", "stream_rows"]

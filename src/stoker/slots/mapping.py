@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from stoker.proc import all_pids, started_at
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [
@@ -88,7 +90,7 @@ def pids_that_map(inodes: set[int]) -> set[int] | None:
     Takes about a millisecond a process. What cannot be looked into counts as mapping it; None on systems without /proc.
     """
     try:
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        pids = all_pids()
     except OSError:
         return None
     wanted = {str(inode).encode() for inode in inodes}
@@ -102,10 +104,4 @@ def _maps(pid: int, inodes: set[bytes]) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False  # it has ended
     except PermissionError:
-        return _started(pid) >= _started(os.getpid())  # a process older than this one is no child of it
-
-
-def _started(pid: int) -> int:
-    """When a process was started, in the kernel's ticks since boot."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+        return started_at(pid) >= started_at(os.getpid())  # a process older than this one is no child of it

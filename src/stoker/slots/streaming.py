@@ -24,7 +24,7 @@ LEAST_BATCH_BYTES = 8 << 20  # a few slots of this size fill a last-level cache;
 LEAST_ROW_BYTES = 32 << 10  # below, asking a row for its address costs as much as copying it
 
 
-def streams(row_bytes: int, rows: int) -> bool:
+def pays_to_stream(row_bytes: int, rows: int) -> bool:
     """Whether a batch of so many such rows is better written with `stream_rows`."""
     return row_bytes >= LEAST_ROW_BYTES and row_bytes * rows >= LEAST_BATCH_BYTES and _library() is not None
 
@@ -32,7 +32,7 @@ def streams(row_bytes: int, rows: int) -> bool:
 def stream_rows(addresses: npt.NDArray[np.uintp], memory: Bytes) -> None:
     """Copy equally long, contiguous rows, given by their addresses, one behind the other into `memory`."""
     library = _library()
-    assert library is not None, "ask streams() first"
+    assert library is not None, "ask pays_to_stream() first"
     library.stream_rows(memory.ctypes.data, addresses.ctypes.data, len(addresses), len(memory) // len(addresses))
 
 

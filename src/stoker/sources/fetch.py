@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from stoker.nested import is_plain_tensor
+
 
 @dataclass
 class MapFetch:
@@ -119,7 +121,4 @@ def _arrays_of(dataset: Any) -> tuple[list[Any], bool] | None:
 
 
 def _gatherable(tensor: Any) -> bool:
-    import torch
-
-    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
-    return plain and not tensor.is_nested and not tensor.is_quantized and not tensor.requires_grad
+    return is_plain_tensor(tensor) and not tensor.requires_grad

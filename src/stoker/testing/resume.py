@@ -16,15 +16,11 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
+from stoker.sampling.generators import Generators, generators_kept
 from stoker.testing.difference import difference
 
 MakeLoader = Callable[[], Any]
@@ -43,8 +39,8 @@ def assert_resumes_everywhere(
 
     The time grows with the square of the number of steps: use few, of a tiny dataset.
     """
-    with _generators_kept():
-        beginning = _Generators.now()
+    with generators_kept():
+        beginning = Generators.now()
         saved = _record(make_loader(), epochs, saving=True)
         beginning.restore()
         plain = _record(make_loader(), epochs, saving=False)
@@ -56,31 +52,13 @@ def assert_resumes_everywhere(
 
 
 @dataclass(frozen=True)
-class _Generators:
-    """The process's three generators at one moment."""
-
-    python: Any
-    numpy: Any
-    torch: torch.Tensor
-
-    @classmethod
-    def now(cls) -> _Generators:
-        return cls(random.getstate(), np.random.get_state(), torch.get_rng_state())
-
-    def restore(self) -> None:
-        random.setstate(self.python)
-        np.random.set_state(self.numpy)
-        torch.set_rng_state(self.torch)
-
-
-@dataclass(frozen=True)
 class _Stop:
     """A state, and when it was saved: `step` batches of `epoch` had been handed over."""
 
     epoch: int
     step: int
     state: Any
-    generators: _Generators
+    generators: Generators
 
     def __str__(self) -> str:
         return f"before step {self.step} of epoch {self.epoch}"
@@ -109,7 +87,7 @@ def _record(loader: Any, epochs: int, saving: bool) -> _Recording:
 
 def _stop(loader: Any, epoch: int, step: int) -> _Stop:
     state = _stored(loader.state_dict())
-    return _Stop(epoch, step, state, _Generators.now())  # the generators after the state, which may draw ahead
+    return _Stop(epoch, step, state, Generators.now())  # the generators after the state, which may draw ahead
 
 
 def _stored(state: Any) -> Any:
@@ -172,12 +150,3 @@ def _in_order(expected: list[Any], got: list[Any], step: int) -> str | None:
 
 def _told(stop: _Stop | None) -> str:
     return "" if stop is None else f"  The state was {stop.state}"
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    kept = _Generators.now()
-    try:
-        yield
-    finally:
-        kept.restore()

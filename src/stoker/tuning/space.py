@@ -17,7 +17,6 @@ from typing import Any
 
 from stoker.auto.forecast import Forecast, process_counts, ranked
 from stoker.bench.settings import STOKER, Setting
-from stoker.options import Workers
 
 LANES = (1, 2, 4, 8, 16, 32)
 PREFETCH = (2, 1, 4)  # the first one is the loader's own default, and where a search begins
@@ -62,33 +61,23 @@ class Space:
                 yield axis
 
     def _with(self, setting: Setting, name: str, value: int | str | None) -> Setting:
-        values = {"prefetch": setting.prefetch or self.prefetch[0], "start_method": setting.start_method, name: value}
-        changed = replace(setting, **values)  # type: ignore[arg-type]
-        method = changed.start_method or self.start_methods[0]
-        return self._setting(
-            changed.batch_size, method, changed.share, changed.prefetch or 0, int(changed.workers or 0), changed.lanes
-        )
+        usual = {
+            "prefetch": setting.prefetch or self.prefetch[0],
+            "start_method": setting.start_method or self.start_methods[0],
+        }
+        return _existing(replace(setting, **{**usual, name: value}))  # type: ignore[arg-type]
 
-    def _setting(
-        self,
-        batch_size: int | None,
-        start_method: str | None,
-        share: str | None,
-        prefetch: int,
-        processes: int,
-        lanes: int,
-    ) -> Setting:
-        alone = processes == 0 and lanes == 1
-        return Setting(
-            self.dataset,
-            STOKER,
-            batch_size,
-            processes,
-            lanes,
-            None if alone else prefetch,
-            start_method=start_method if processes else None,
-            share=share if processes else None,
-        )
+    def _setting(self, size: Any, start_method: Any, share: Any, prefetch: int, processes: int, lanes: int) -> Setting:
+        how = {"start_method": start_method, "share": share}
+        return _existing(Setting(self.dataset, STOKER, size, processes, lanes, prefetch, **how))
+
+
+def _existing(setting: Setting) -> Setting:
+    """Without what means nothing to it: inline nothing is prefetched, and the training process is not started."""
+    if setting.workers:
+        return setting
+    prefetch = None if setting.lanes == 1 else setting.prefetch
+    return replace(setting, prefetch=prefetch, start_method=None, share=None)
 
 
 def space_for(dataset: str, core_count: int, is_map: bool, gives_runs: bool = False) -> Space:
@@ -118,7 +107,7 @@ class Foreseen:
         """The best of each kind of crew, the most promising first, without the hopeless."""
         if self.foretell is None:
             return _plain_beginning(self.space)
-        settings = {workers_of(setting): setting for setting in self.space.crews()}
+        settings = {setting.crew: setting for setting in self.space.crews()}
         by_kind: dict[tuple[bool, bool], Setting] = {}
         for found in ranked(map(self.foretell, settings.values())):
             by_kind.setdefault((found.workers.processes == 0, found.workers.lanes == 1), settings[found.workers])
@@ -138,12 +127,6 @@ class Foreseen:
         expected_s = {setting: self.foretell(setting).epoch_s for setting in settings}
         bound_s = _HOPELESS * (min(expected_s.values()) if beside is None else expected_s[beside])
         return [setting for setting in settings if expected_s[setting] <= bound_s]
-
-
-def workers_of(setting: Setting) -> Workers:
-    """Who loads with this setting."""
-    how: dict[str, Any] = {"start_method": setting.start_method, "share": setting.share or "auto"}
-    return Workers.with_lanes(int(setting.workers or 0), setting.lanes, **how)
 
 
 def _plain_beginning(space: Space) -> list[Setting]:

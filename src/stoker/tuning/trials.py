@@ -22,10 +22,10 @@ from stoker.bench.runs import TrialRecord
 from stoker.bench.settings import STOKER, Setting
 from stoker.bench.sweep import Circumstances, RunTrial, facts_now, prepare_loader, pretended_model, record_trial
 from stoker.bench.targets import Target
+from stoker.sampling.streams import length_or_none
 from stoker.tuning.aim import Aim
 from stoker.tuning.awhile import ForAWhile, epoch_s
 from stoker.tuning.found import TriedSetting
-from stoker.tuning.space import workers_of
 
 _GIVEN_UP_AFTER = 12  # times a trial's length without an end
 _LEAST_TIME_S = 5.0  # but not sooner: importing torch in a spawned worker takes half of it
@@ -102,8 +102,7 @@ class Trials:
 
     def _trouble(self, record: TrialRecord) -> str:
         if record.failure is not None:
-            place = f" at {record.failure.place}" if record.failure.place else ""
-            return f"{record.failure.type}{place}: {record.failure.message}"
+            return str(record.failure)
         if self.aim.max_bytes is not None and record.peak_pss_bytes > self.aim.max_bytes:
             return f"needs {record.peak_pss_bytes / 1e6:,.0f} MB, allowed are {self.aim.max_bytes / 1e6:,.0f} MB"
         return ""
@@ -111,13 +110,10 @@ class Trials:
 
 def batches_in_epoch(target: Target, batch_size: int | None) -> int | None:
     """How many batches an epoch has; None if nobody knows."""
-    try:
-        if batch_size is None:
-            return len(target.thing)
-        dataset = target.thing.dataset if target.is_loader else target.thing
-        return -(-len(dataset) // batch_size)
-    except (TypeError, NotImplementedError):  # an iterable dataset need not know its length
-        return None
+    if batch_size is None:
+        return length_or_none(target.thing)
+    samples = length_or_none(target.thing.dataset if target.is_loader else target.thing)
+    return None if samples is None else -(-samples // batch_size)
 
 
 def prepare_for_a_while(
@@ -127,7 +123,7 @@ def prepare_for_a_while(
     if not target.is_loader:
         loader, model = prepare_loader(target, setting, shuffle, folder)
         return ForAWhile(loader, seconds, batches_ahead(loader)), model
-    changes: dict[str, Any] = {"workers": workers_of(setting)}
+    changes: dict[str, Any] = {"workers": setting.crew}
     if setting.batch_size is not None:
         changes["batch_size"] = setting.batch_size
     if setting.prefetch is not None:

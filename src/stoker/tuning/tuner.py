@@ -21,7 +21,7 @@ from stoker.sources.fetch import fetch_for
 from stoker.tuning.aim import Aim, TuneError
 from stoker.tuning.found import TriedSetting, Tuning
 from stoker.tuning.search import Effort, Search
-from stoker.tuning.space import Foreseen, Space, space_for, workers_of
+from stoker.tuning.space import Foreseen, Space, space_for
 from stoker.tuning.trials import Teller, Trials
 
 _TRIALS_IN_BUDGET = 30  # a trial is this part of the budget,
@@ -118,7 +118,7 @@ def _looked_at(dataset: Any, look: Callable[[Any], Probe]) -> Probe | None:
 def _foretold(measured: Probe, aim: Aim, setting: Setting) -> Forecast:
     size = setting.batch_size or _BATCH_SIZE
     model_s = aim.step_s(setting.batch_size) * measured.length / size
-    return forecast(measured, workers_of(setting), cores(), platform_start_method(), model_s)
+    return forecast(measured, setting.crew, cores(), platform_start_method(), model_s)
 
 
 def _trial_s(aim: Aim, measured: Probe | None, space: Space) -> float:
@@ -126,7 +126,7 @@ def _trial_s(aim: Aim, measured: Probe | None, space: Space) -> float:
     if measured is None:
         return seconds
     size = space.batch_sizes[0] or _BATCH_SIZE
-    step_s = size * min(sample_s(measured, workers_of(crew), cores()) for crew in space.crews())
+    step_s = size * min(sample_s(measured, setting.crew, cores()) for setting in space.crews())
     return max(seconds, min(_STEPS_IN_TRIAL * (step_s + aim.step_s(size)), aim.budget_s * _LARGE_PART))
 
 

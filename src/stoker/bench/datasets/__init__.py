@@ -43,32 +43,21 @@ class DatasetOptions:
         return lambda done, total: self.progress(what, done, total)
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
-    """A built-in dataset's name and its parameters, as text."""
+def make_dataset(text: str, options: DatasetOptions) -> Any:
+    """The dataset that 'name' or 'name:key=value,key=value' says, made now or taken from the cache.
 
-    name: str
-    parameters: dict[str, str]
-
-    @classmethod
-    def parse(cls, text: str) -> DatasetSpec:
-        """From 'name' or 'name:key=value,key=value'; ValueError if a part has no '='."""
-        name, _, rest = text.partition(":")
-        parts = [part for part in rest.split(",") if part]
-        for part in parts:
-            if "=" not in part:
-                raise ValueError(f"{part!r} should read key=value, as in {name}:{_example(name)}")
-        return cls(name, {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)})
-
-
-def make_dataset(spec: DatasetSpec, options: DatasetOptions) -> Any:
-    """The dataset, made now or taken from the cache; ValueError for a parameter that it does not have."""
-    make, kinds = BUILT_IN[spec.name]
+    ValueError if a part has no '=', or for a parameter that the dataset does not have.
+    """
+    name, _, rest = text.partition(":")
+    make, kinds = BUILT_IN[name]
     values: dict[str, Any] = {}
-    for key, text in spec.parameters.items():
+    for part in filter(None, rest.split(",")):
+        key, sign, value = (word.strip() for word in part.partition("="))
+        if not sign:
+            raise ValueError(f"{part!r} should read key=value, as in {name}:{_example(name)}")
         if key not in kinds:
-            raise ValueError(f"{spec.name} has no parameter {key!r}; it has {', '.join(kinds)}")
-        values[key] = _value(key, text, kinds[key])
+            raise ValueError(f"{name} has no parameter {key!r}; it has {', '.join(kinds)}")
+        values[key] = _value(key, value, kinds[key])
     if options.samples is not None:
         values.setdefault("samples", options.samples)
     return make(options, **values)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.bench.whole_files import written_whole
 from stoker.extras import brought_by
 
 if TYPE_CHECKING:
@@ -113,10 +114,8 @@ def _word(rng: np.random.Generator) -> str:
 
 
 def _save(picture: PilImage, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    picture.save(partial, format="JPEG", quality=_QUALITY, subsampling="4:2:0")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        picture.save(partial, format="JPEG", quality=_QUALITY, subsampling="4:2:0")
 
 
 class _Person(NamedTuple):

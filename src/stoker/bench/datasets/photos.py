@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.bench.whole_files import written_whole
 from stoker.extras import brought_by
 
 _CLASSES = 10
@@ -32,10 +33,8 @@ def draw_photos(folder: Path, count: int, *, progress: Callable[[int, int], None
     for number in range(count):
         path = folder / f"class_{number % _CLASSES}" / f"photo_{number:05d}.jpg"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(path.name + ".partial")
-            Image.fromarray(_draw(number)).save(partial, format="JPEG", quality=_QUALITY, subsampling="4:4:4")
-            partial.replace(path)
+            with written_whole(path) as partial:
+                Image.fromarray(_draw(number)).save(partial, format="JPEG", quality=_QUALITY, subsampling="4:4:4")
         paths.append(path)
         if progress is not None:
             progress(number + 1, count)

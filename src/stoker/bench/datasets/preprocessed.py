@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.bench.whole_files import written_whole
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 SHAPE = (3, 224, 224)
-SAMPLE_BYTES = 4 * 3 * 224 * 224
 
 
 class Preprocessed:
@@ -54,13 +55,10 @@ def make_preprocessed(
     """The dataset, its file written if it is not there yet."""
     path = folder / f"preprocessed-{stored}.f32"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
         rng = np.random.default_rng(0)
-        with partial.open("wb") as file:
+        with written_whole(path) as partial, partial.open("wb") as file:
             for done in range(1, stored + 1):
                 file.write(rng.standard_normal(SHAPE, dtype=np.float32).data)
                 if progress is not None:
                     progress(done, stored)
-        partial.replace(path)
     return Preprocessed(path, samples, stored)

@@ -1,0 +1,40 @@
+"""Python's, NumPy's and torch's global generators: what a process's samples, samplers and model draw from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Generators:
+    """The three at one moment."""
+
+    python: Any
+    numpy: Any
+    torch: torch.Tensor
+
+    @classmethod
+    def now(cls) -> Generators:
+        return cls(random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+    def restore(self) -> None:
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.torch)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Whatever is drawn inside, the generators are afterwards as they were found."""
+    found = Generators.now()
+    try:
+        yield
+    finally:
+        found.restore()
