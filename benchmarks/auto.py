@@ -1,10 +1,10 @@
 """What "auto" comes to while a model trains: against a grid of fixed settings, and against torch's best.
 
-    python benchmarks/auto.py                           36 cases, the changes in mid-run, ten steady minutes: 50 minutes
+    python benchmarks/auto.py                           36 cases, the changes in mid-run, ten steady minutes: 45 minutes
     python benchmarks/auto.py --only rows/none          one case (may be given several times)
     python benchmarks/auto.py --quick                   does everything run?
 
-A case is a dataset and a model. First every setting of the grid for a moment; then "auto" for 24 s, from its
+A case is a dataset and a model. First every setting of the grid for a moment; then "auto" for 22 s, from its
 constructor on; then the grid's best again, and torch's loader with 0, 1 and 2 workers. What "auto" gives after 20 s is
 compared with what the best setting gives right afterwards, since the quickest of several noisy measurements looks
 quicker than it is; its total from the first second on with what the best setting would have made in that time.
@@ -84,7 +84,7 @@ def _for_ever(loader: Iterable[Any]) -> Iterator[Any]:
 
 def against_grid(dataset: str, model: str, bench: Bench) -> Result:
     """“auto” against the best of a grid and against torch."""
-    case, long_s, trial_s = DATASETS[dataset], 3.0 if bench.quick else 24.0, 0.3 if bench.quick else 2.5
+    case, long_s, trial_s = DATASETS[dataset], 3.0 if bench.quick else 22.0, 0.3 if bench.quick else 1.6
     data = case.make(bench.folder)
     go = functools.partial(train, batch_size=case.batch_size, model=MODELS[model])
     options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": False, **case.options}

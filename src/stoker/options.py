@@ -96,7 +96,9 @@ class Workers:
             most = given[1]
         keep_whole(self, name, least=0)
         if most is not None:
-            object.__setattr__(self, f"most_{name}", check_whole(name, most, least=max(1, getattr(self, name))))
+            least = max(1, getattr(self, name))
+            most = check_whole(name, most, least, what=f"the most of the range ({getattr(self, name)}, {most})")
+            object.__setattr__(self, f"most_{name}", most)
 
     @property
     def is_range(self) -> bool:

@@ -23,6 +23,11 @@ def started_at(pid: int) -> int:
     return _stat(pid, 19)
 
 
+def processor_ticks(pid: int) -> int:
+    """What all its threads have used of the processor, in the kernel's ticks."""
+    return _stat(pid, 11) + _stat(pid, 12)
+
+
 def _stat(pid: int, field: int) -> int:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()  # a name may hold anything, and ends with the last )

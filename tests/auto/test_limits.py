@@ -305,3 +305,41 @@ def test_a_copy_begins_with_what_was_found() -> None:
     found = Steering(Workers(), Limits(0, 8, 1, 4), Size(3, 2))
     assert found.anew().size == Size(3, 2)
     assert steered(stoker.DataLoader(Numbers(), num_workers="auto")) is not None
+
+
+def test_what_cannot_have_workers_is_loaded_without_whatever_was_asked_of_them() -> None:
+    loader = stoker.DataLoader(Local(), batch_size=100, num_workers="auto", workers=Workers(start_method="spawn"))
+    assert [len(batch) for batch in loader] == [100] * 4
+    assert loader.num_workers == 0
+    arrays = torch.utils.data.TensorDataset(torch.zeros(4, 2))
+    kept = stoker.DataLoader(arrays, num_workers="auto", workers=Workers(on_death="restart"))
+    assert kept.stats().fixed is None
+
+
+class Local(Numbers):
+    def __init__(self) -> None:
+        self.one = lambda index: index  # which cannot be pickled
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.one(index))
+
+
+def test_numbers_of_numpy_and_odd_worlds_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = stoker.DataLoader(Numbers(), num_workers=np.int64(2), workers=Workers(processes=(1, 4)))
+    assert loader.stats().fixed is not None
+    for told in ("", "²", "3.5", "-3", "99999"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", told)
+        assert core_share() >= 1
+
+
+def test_a_bad_sample_does_not_keep_it_from_looking() -> None:
+    class Bad(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index % 100 == 0:
+                raise ValueError("bad")
+            return index
+
+    chosen = decide(Wanted(Bad()))
+    assert chosen.limits is not None
+    loader = stoker.DataLoader(Bad(), batch_size=100, num_workers="auto", on_error="drop")
+    assert [len(batch) for batch in loader] == [99] * 4

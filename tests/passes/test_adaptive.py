@@ -335,3 +335,83 @@ def test_in_a_process_that_may_not_have_children_nothing_changes() -> None:
             return sum(len(indices) for indices, _ in loader) if loader._course.steering is None else -1
 
     assert [batch.tolist() for batch in stoker.DataLoader(Nested(), num_workers=1)] == [[LENGTH]]
+
+
+def test_what_a_crew_before_had_in_its_outbox_is_nobodys(tmp_path: Path) -> None:
+    """Samples that travel beside the slots, in crews that come and go in the same pass."""
+
+    class Texts(Plain):
+        def __getitem__(self, index: int) -> str:  # type: ignore[override]
+            return f"{index:04}"
+
+    for seed in range(3):
+        loader = stoker.DataLoader(Texts(), batch_size=None, workers=Workers(**RANGE), persistent_workers=True)
+        steered(loader, Whims(seed))
+        for _ in range(3):
+            assert list(loader) == [f"{index:04}" for index in range(LENGTH)]
+        loader._iterator = None
+
+
+def test_epochs_that_are_left_while_the_crew_is_let_go_leave_nothing_behind() -> None:
+    loader = stoker.DataLoader(Plain(), batch_size=2, workers=Workers(**RANGE), persistent_workers=True)
+    script = Script(Size(2))
+    steered(loader, script)
+    under_way = []
+    for _ in range(6):
+        batches = iter(loader)
+        next(batches)
+        script.left = [Size(0)]
+        next(batches)  # the crew is to go when its batches are out
+        batches = iter(loader)  # and the epoch is left before they are
+        next(batches)
+        script.left = [Size(2)]
+        next(batches)
+        under_way.append(len(batches._under_way))
+    assert max(under_way[3:]) <= max(under_way[:3])
+    del batches
+    loader._iterator = None
+
+
+def test_states_of_batches_out_of_order_load_where_batches_are_made_in_turn() -> None:
+    class Uneven(Plain):
+        def __getitem__(self, index: int) -> tuple[int, Any]:
+            if index % 3 == 0:
+                sum(range(50_000))
+            return super().__getitem__(index)
+
+    common: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "seed": 3}
+    expected = sorted(str(described(batch)) for batch in stoker.DataLoader(Plain(), **common))
+    for who in ({"num_workers": 2}, {"workers": Workers(**RANGE)}):
+        loader = stoker.DataLoader(Uneven(), **common, in_order=False, **who)
+        if "workers" in who:
+            steered(loader, Whims(4))
+        taken: list[str] = []
+        for batch in loader:
+            taken.append(str(described(batch)))
+            other = stoker.DataLoader(Plain(), **common)
+            other.load_state_dict(loader.state_dict())
+            assert sorted([*taken, *(str(described(rest)) for rest in other)]) == expected
+
+
+@changing
+@given(SEEDS)
+@pytest.mark.parametrize("options", [{"device": "cpu"}, {"in_order": False}, {"on_error": "drop"}, {"plan": True}])
+def test_they_are_so_with_what_only_this_loader_has(options: dict[str, Any], seed: int) -> None:
+    def made(**more: Any) -> Any:
+        given = {"batch_size": BATCH, "shuffle": True, "seed": seed, **options}
+        if options.get("plan"):
+            given = {
+                "shuffle": True,
+                "seed": seed,
+                "plan": stoker.BatchPlan(3, gradient_accumulation=2),
+                "last": "keep",
+            }
+        return stoker.DataLoader(Plain(), **given, **more)
+
+    def said(loader: Any) -> list[str]:
+        steps = [list(step.micro_batches()) if options.get("plan") else step for _, step in epochs_of(loader, 2)]
+        return [str(described(step)) for step in steps]
+
+    expected = said(made())
+    batches = said(steered(made(workers=Workers(**RANGE)), Whims(seed)))
+    assert (sorted(batches) == sorted(expected)) if "in_order" in options else (batches == expected)

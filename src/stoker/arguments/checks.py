@@ -39,7 +39,7 @@ def _is_within(num_workers: Any, given: Workers) -> bool:
     """Whether this number says nothing against a range; one that is made anew from attributes has some number."""
     if num_workers in (0, "auto"):
         return True
-    return isinstance(num_workers, int) and num_workers <= max(1, given.most_processes or given.processes)
+    return isinstance(num_workers, numbers.Integral) and num_workers <= max(1, given.most_processes or given.processes)
 
 
 def choose_workers(num_workers: Any, workers: Workers | None, dataset: Any, context: Any) -> Workers:

@@ -77,6 +77,8 @@ def settle(asked: Asked) -> Settled:
     is_own_choice |= has_thread_workers(asked.multiprocessing_context)
     decided = replace(decided, num_workers=0)
     workers = decided.workers or Workers()
+    if is_own_choice and limits is None and not workers.processes:
+        workers = replace(workers, start_method=None)  # meant for the case that there are some
     _check(decided, workers)
     planned, engine = read_plan(decided) if decided.plan is not None else (None, decided)
     engine = _without_what_needs_workers(engine, workers, limits) if is_own_choice else engine
@@ -163,10 +165,11 @@ def _without_what_needs_workers(asked: Asked, workers: Workers, limits: Limits |
 
 
 def _for_torch(asked: Asked, workers: Workers, limits: Limits | None) -> dict[str, Any]:
+    # Where there may be some later, torch is told of one: it refuses much of what is for workers without any.
+    processes = workers.processes if limits is None else max(1, workers.processes)
     return {
         **{name: getattr(asked, name) for name in _TORCH},
-        # Where there may be some later, torch is told of one: it refuses much of what is for workers without any.
-        "num_workers": workers.processes if limits is None else max(1, workers.processes),
+        "num_workers": processes,
         "multiprocessing_context": workers.start_method or asked.multiprocessing_context,
         "prefetch_factor": None if workers.are_threads else asked.prefetch_factor,
         "persistent_workers": asked.persistent_workers and not workers.are_threads,

@@ -103,7 +103,7 @@ def decide(wanted: Wanted) -> Chosen:
     core_count = round(core_share())
     choice = choose(wanted.dataset, wanted.start_method, measure)
     options, limits = wanted.options or Workers(), Limits.of(wanted.options, wanted.is_most, core_count)
-    if wanted.needs_process and not isinstance(wanted.dataset, IterableDataset):
+    if wanted.needs_process and _without_measuring(wanted.dataset) is None:
         limits = replace(limits, least_processes=max(1, limits.least_processes))
         choice = replace(choice, may_change=True)
     if choice.draws or wanted.one_lane:

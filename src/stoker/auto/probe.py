@@ -11,19 +11,15 @@ all the time there is: whatever else could be found out would take longer than i
 from __future__ import annotations
 
 import pickle
-import random
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
 from stoker.nested import size_of
+from stoker.sampling.generators import Generators
 
 _BUDGET_S = 0.5  # for all of it. A guess: enough for some slow samples, short enough not to be noticed at a start
 _ALONE_S = 0.1  # of that, by one thread
@@ -71,17 +67,20 @@ def probe(
     `collate` is a collate_fn of the user's own; `rows` those of a batch, where a cheap one is not worth a further look.
     """
     length, deadline = len(dataset), clock() + _BUDGET_S
-    with _generators_kept() as moved:
+    found = Generators.now()
+    try:
         first, alone = _first(dataset, clock)
         size, held = sample_bytes(first), 1.0
         collate_s = _collating(collate, first, clock) if collate is not None else 0.0
         whole_s = alone.each_s + (collate_s or size / COPIED_PER_S)
         is_cheap = rows is not None and whole_s * rows < _CHEAP_BATCH_S
         if clock() + alone.each_s <= deadline:  # the first opens files, fills caches, imports: others are cheaper
-            alone = _alone(dataset, length, clock, min(deadline, clock() + (_CHEAP_S if is_cheap else _ALONE_S)))
+            alone = _alone(dataset, clock, min(deadline, clock() + (_CHEAP_S if is_cheap else _ALONE_S))) or alone
         if not is_cheap:
             held = _held(dataset, alone, clock, deadline)
-        draws = moved()
+        draws = found.have_moved()
+    finally:
+        found.restore()
     return Probe(len(alone.indices), alone.each_s, alone.waiting, held, size, length, collate_s, draws)
 
 
@@ -117,23 +116,38 @@ class _Alone:
 
 
 def _first(dataset: Any, clock: Callable[[], float]) -> tuple[Any, _Alone]:
-    begin, begin_busy, switches = clock(), time.thread_time(), _voluntary_switches()
-    sample = dataset[0]
-    seconds, busy_s = clock() - begin, time.thread_time() - begin_busy
-    return sample, _Alone([0], seconds, busy_s, _voluntary_switches() > switches)
+    """The first sample, or the first that can be loaded of a few: what is wrong with others the user will see."""
+    errors: list[Exception] = []
+    length = len(dataset)
+    for index in sorted({0, min(1, length - 1), length // 3, length - 1}):
+        begin, begin_busy, switches = clock(), time.thread_time(), _voluntary_switches()
+        try:
+            sample = dataset[index]
+        except Exception as error:
+            errors.append(error)
+            continue
+        seconds, busy_s = clock() - begin, time.thread_time() - begin_busy
+        return sample, _Alone([index], seconds, busy_s, _voluntary_switches() > switches)
+    raise errors[0]
 
 
-def _alone(dataset: Any, length: int, clock: Callable[[], float], deadline: float) -> _Alone:
-    """Load samples, one at least, until the time is up or there are enough."""
+def _alone(dataset: Any, clock: Callable[[], float], deadline: float) -> _Alone | None:
+    """Load samples until the time is up or there are enough; None if no such sample can be loaded."""
+    length = len(dataset)
     step = max(1, length // _MOST_SAMPLES)
     picked: list[int] = []
     begin, begin_busy, switches = clock(), time.thread_time(), _voluntary_switches()
     for index in range(0, length, step)[:_MOST_SAMPLES]:
-        dataset[index]
+        try:
+            dataset[index]
+        except Exception:
+            continue
         picked.append(index)
         now = clock()
         if now + (now - begin) / len(picked) > deadline:  # one more would be late
             break
+    if not picked:
+        return None
     waited = _voluntary_switches() - switches >= len(picked) / 2
     return _Alone(picked, clock() - begin, time.thread_time() - begin_busy, waited)
 
@@ -202,22 +216,3 @@ class _Counter:
         self.size += len(data)
         if self.size > _PICKLE_LIMIT_BYTES:
             raise _TooLarge
-
-
-@contextmanager
-def _generators_kept() -> Iterator[Callable[[], bool]]:
-    """Put the global generators back afterwards; gives a function that says whether anybody has drawn from them."""
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-    def moved() -> bool:
-        now: Any = np.random.get_state()
-        before: Any = kept[1]
-        is_same = now[2] == before[2] and np.array_equal(now[1], before[1])
-        return not is_same or random.getstate() != kept[0] or not torch.equal(torch.get_rng_state(), kept[2])
-
-    try:
-        yield moved
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.set_rng_state(kept[2])

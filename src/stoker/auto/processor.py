@@ -7,9 +7,10 @@ host: a core that another rank loads with is not free, though the kernel would s
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from stoker.proc import processor_ticks
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -26,7 +27,7 @@ def core_share(root: Path = Path("/sys/fs/cgroup")) -> float:
 
 def _ranks_here() -> int:
     told = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, int(told)) if told.isdigit() else 1
+    return max(1, int(told)) if told.isdecimal() else 1
 
 
 def _quota(root: Path) -> float:
@@ -62,13 +63,9 @@ class ProcessorTime:
 
 def _used_s(pid: int) -> float | None:
     """Processor time of a process; None if it is gone, or where nobody tells."""
-    if sys.platform != "linux":
-        return None
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    except (OSError, IndexError):
+        return processor_ticks(pid) / _TICKS_PER_S
+    except OSError:
         return None
 
 

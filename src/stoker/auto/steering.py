@@ -153,7 +153,7 @@ class Steering:
     def free_cores(self) -> float:
         """The cores that are left to this loader: by others of the process that load now, and by memory."""
         now_s = self._clock()
-        others = sum(one.size.processes for one in _ALL if one is not self and now_s - one._at_work_s < _LATELY_S)
+        others = sum(one.size.processes for one in list(_ALL) if one is not self and now_s - one._at_work_s < _LATELY_S)
         return max(1.0, min(core_share() - others, self.size.processes + room_for(self._pids)))
 
 

@@ -39,10 +39,10 @@ class Running:
     wait_share: float  # likewise
     ready: int
     restarts: int
-    auto: str  # what "auto" decided last; empty where it does not decide
     age_s: float  # since the page was written
     command: str
     memory_bytes: int  # proportional set size of the process and all below it
+    auto: str = ""  # what "auto" decided last; empty where it does not decide
 
 
 def running(now: Callable[[], float] = time.time) -> list[Running]:

@@ -14,7 +14,6 @@ milliseconds. Without workers there is none, so there it costs the batch that is
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 import weakref
@@ -45,6 +44,8 @@ class AdaptivePass(CrewedPass):
 
     def _start(self) -> None:
         self._under_way = {}
+        self._crew = NoCrew()
+        self._close = weakref.finalize(self, self._crew.close)
         self._size = self._steering.size
         self._wanted = self._size  # differs while a change is on its way
         self._window = self._assembly.window_of(self._workers_of(self._size), self._size.ahead)
@@ -90,12 +91,11 @@ class AdaptivePass(CrewedPass):
                 return batch
 
     def _next_here(self) -> Any:
-        draw = None if self._exhausted else self._draw()
+        draw = None if self._exhausted else self._draw_here()
         if draw is None:
             self._exhausted = True
             raise StopIteration
         number = self._asked_for - 1
-        self._behind.append(functools.partial(self._cursor.passed_in_stream, number, draw.end, draw.state))
         times = _TIMED_EVERY if self._is_quick else 1
         if number % times:
             self._steering.loaded(len(draw.keys), 0.0)
@@ -209,6 +209,7 @@ class AdaptivePass(CrewedPass):
         """All that the crew was asked for is handed over: it goes. Its batches stay valid."""
         self._close()
         self._pool.arena.close()
+        self._under_way.clear()  # of epochs that were left early: nobody will answer any more
         self._size = self._wanted
         self._is_letting_go = False
         self._make_here_again()
@@ -226,6 +227,7 @@ class AdaptivePass(CrewedPass):
             self._here = Here(self._made_here, self._failures, self._reserves, self._epoch_note)
 
     def _use(self, crew: Crew, pool: SlotPool, maker: InlineBatches | Delivery) -> None:
+        self._close()  # of whoever was there before: nobody, or a crew that has been let go
         self._crew, self._pool, self._maker = crew, pool, maker
         self._restarts = 0  # of this crew, as far as they were counted
         self._close = weakref.finalize(self, crew.close)

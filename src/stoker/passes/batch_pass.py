@@ -10,6 +10,7 @@ loader.
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import threading
 import warnings
@@ -157,6 +158,8 @@ class BatchPass(TorchIterator):
         self._reserves = self._assembly.reserves(self._keys, self._epoch_note)
         self._cursor: Cursor = self._assembly.cursor(place)
         self._steps = steps_for(self._setup.planned, self._setup.data.sampler, place)
+        self._asked_for = place.batches  # batches of this epoch, so far
+        self._given_before = set(place.ahead)  # out of turn, before the run was resumed
         self._yielded = 0
         self._behind.clear()
         self._length_told = self._course.length_told
@@ -208,6 +211,24 @@ class BatchPass(TorchIterator):
 
     def _next(self) -> Any:
         raise NotImplementedError("each kind of pass makes its batches")
+
+    def _draw(self) -> Draw | None:
+        """The keys of the next batch that was not handed over before; None at the end of the stream."""
+        assert self._keys is not None  # iterable datasets have none
+        while True:
+            draw = next(self._keys, None)
+            self._asked_for += 1
+            if draw is None or self._asked_for - 1 not in self._given_before:
+                return draw
+            self._cursor.passed_in_stream(self._asked_for - 1, draw.end, draw.state)
+
+    def _draw_here(self) -> Draw | None:
+        """The same for a batch that is made at once: when it is handed over, the place moves past it."""
+        draw = self._draw()
+        if draw is not None:
+            past = functools.partial(self._cursor.passed_in_stream, self._asked_for - 1, draw.end, draw.state)
+            self._behind.append(past)
+        return draw
 
     def _make_here(self, here: Here, draw: Draw, number: int) -> Any:
         """A batch made in this thread, the epoch's `number`-th; DROPPED if nothing is left of it."""

@@ -101,8 +101,6 @@ class CrewedPass(BatchPass):
         self._rounds.resume(place.workers)
         self._mending = Mending(self._failures, self._reserves, self._epoch_note, workers.processes > 0)
         self._cursor.keys = self._keys
-        self._asked_for = place.batches  # batches of this epoch, so far
-        self._given_before = set(place.ahead)  # out of turn, before the run was resumed
 
     def _over(self) -> None:
         if not self._assembly.keeps_workers:
@@ -297,6 +295,10 @@ class CrewedPass(BatchPass):
         if draw is None:
             self._exhausted = True
             return False
+        self._begin_making(draw, is_whole)
+        return True
+
+    def _begin_making(self, draw: Draw, is_whole: bool) -> None:
         rows = len(draw.keys) if draw.keys is not None else self._assembly.batch_rows
         ask = Ask.BATCH if is_whole or rows == 0 else Ask.ROWS
         worker = self._rounds.take() if ask is Ask.BATCH and self._assembly.private else None
@@ -305,28 +307,19 @@ class CrewedPass(BatchPass):
         self._under_way[making.number] = making
         self._sequence.append(making.number)
         self._send(making)
-        return True
 
     def _draw_or_note(self) -> Draw | None:
         """The next draw; an error of the user's sampler is raised when the batches before it were handed over."""
         try:
-            return self._draw()
+            if self._keys is not None:
+                return self._draw()
+            self._asked_for += 1
+            return _KEYLESS
         except Exception as error:
             if not self._sequence:
                 raise
             self._draw_error = error
             return None
-
-    def _draw(self) -> Draw | None:
-        """The keys of the next batch that was not handed over before; iterable datasets have none."""
-        while True:
-            self._asked_for += 1
-            if self._keys is None:
-                return _KEYLESS
-            draw = next(self._keys, None)
-            if draw is None or self._asked_for - 1 not in self._given_before:
-                return draw
-            self._cursor.passed_in_stream(self._asked_for - 1, draw.end, draw.state)
 
     def _send(self, making: Making) -> None:
         making.rows_left = max(1, making.rows)

@@ -37,9 +37,10 @@ class InlinePass(BatchPass):
         if self._keys is None:
             return self._next_of_iterable()
         while True:
-            draw = next(self._keys)
-            self._behind.append(functools.partial(self._cursor.moved_on, draw.end, draw.state))
-            batch = self._make_here(self._here, draw, self._cursor.place.batches + len(self._behind) - 1)
+            draw = self._draw_here()
+            if draw is None:
+                raise StopIteration
+            batch = self._make_here(self._here, draw, self._asked_for - 1)
             if batch is not DROPPED:
                 return batch
 

@@ -126,6 +126,9 @@ class Making:
         self.size_bytes = max(self.size_bytes, report.size_bytes)
         if self.ask is Ask.BATCH:  # an iterable's last batch is short; __getitems__ may give more or fewer
             self.rows = report.stop
+        self._keep_payload(report, payload)
+
+    def _keep_payload(self, report: Report, payload: Payload | None) -> None:
         if report.payload is not None:
             parts = None if payload is None else payload.parts
             self.payloads += [(report.start, report.payload)] if parts is None else [part for part in parts if part[1]]

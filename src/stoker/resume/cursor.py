@@ -64,6 +64,9 @@ class Cursor:
 
     def passed_in_stream(self, batch: int, end: int, sampler_state: Any) -> None:
         """A batch of the stream of keys was given, now or, out of turn, before the run was resumed."""
+        if not self._ahead and batch == self.place.batches:  # in turn, as nearly always
+            self.moved_on(end, sampler_state)
+            return
         self._ahead[batch] = (end, sampler_state)
         while (behind := self._ahead.get(self.place.batches)) is not None:
             del self._ahead[self.place.batches]

@@ -24,6 +24,12 @@ class Generators:
     def now(cls) -> Generators:
         return cls(random.getstate(), np.random.get_state(), torch.get_rng_state())
 
+    def have_moved(self) -> bool:
+        """Whether somebody has drawn from one of them since."""
+        now, (_, before, position, *_) = Generators.now(), self.numpy
+        is_same = now.numpy[2] == position and np.array_equal(now.numpy[1], before)
+        return not is_same or now.python != self.python or not torch.equal(now.torch, self.torch)
+
     def restore(self) -> None:
         random.setstate(self.python)
         np.random.set_state(self.numpy)

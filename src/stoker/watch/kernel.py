@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Iterable
 
+from stoker.proc import started_at
+
 
 def proportional_bytes(pids: Iterable[int]) -> int:
     """Memory of this process and these, pages that several share counted once in all; who is gone holds none."""
@@ -31,8 +33,10 @@ def _held_on_linux(pid: int) -> int:
 
 
 def _began_on_linux(pid: int) -> float:
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # a name may hold anything and ends with the last )
-    return float(fields[19]) if fields else 0.0
+    try:
+        return float(started_at(pid))
+    except OSError:
+        return 0.0
 
 
 def _read(path: str) -> bytes:

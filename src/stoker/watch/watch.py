@@ -24,6 +24,7 @@ from stoker.watch.chores import NEVER, Chores, Listener
 from stoker.watch.stats import Stats
 from stoker.watch.tally import KEPT_WAITS, PassTally, Tally
 from stoker.watch.trace import NO_TRACE, NoTrace, PassTrace, Trace
+from stoker.whole_numbers import check_whole
 
 
 class Watchable(Protocol):
@@ -79,9 +80,8 @@ class Watch:
 
     def tell(self, function: Callable[[Stats, int], object], every: int, now: Stats) -> None:
         """Call `function(stats, step)` every so many steps from now on."""
-        if every < 1:
-            raise ValueError(f"every should be at least 1 step, but got {every}")
-        self._listeners.append(Listener(function, every, now.steps + every, now))
+        steps = check_whole("every", every, least=1, what="steps")
+        self._listeners.append(Listener(function, steps, now.steps + steps, now))
         latest = self._latest_watch()
         if latest is not None:
             latest.schedule_chores()  # in the middle of a pass

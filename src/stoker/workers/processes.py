@@ -81,8 +81,8 @@ class ProcessCrew:
 
     def resize(self, processes: int, lanes: int) -> None:
         """Let so many processes with so many lanes each be at work from now on; who is too many leaves by itself."""
-        too_many = self._seats.resize(processes, lanes)
-        self._handed.sender.rouse(too_many)
+        if self._close.alive:  # else an interrupt came while it was let go
+            self._handed.sender.rouse(self._seats.resize(processes, lanes))
 
     @property
     def restarts(self) -> int:

@@ -14,7 +14,7 @@ death is to tell which of them kills (`Suspects`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from stoker.contracts import NO_ROW, Answer, Ask, FailedRows, Report
@@ -77,14 +77,14 @@ class Recovery:
         """Find out what a dead worker was doing, and who is to blame; what can be tried again stays in `lost`."""
         worker, lanes = self._seats.workers[number], self._control.lanes_of(number)
         if self._seats.has_left(number):  # what another of its lanes had only just taken is sent again
+            self._clear_marks(lanes)
             return []
         held = self._held_by(number, [key for key, was_taken in lost.items() if was_taken])
         code = exit_code(worker)
         if not self._deaths.survive(code):
             raise self._deaths.obituary(worker, number, self._control, [one.ticket for one in held])
         reports, stuck = [], self._deaths.was_stuck(lanes)
-        for place in lanes:  # also those whose report came through, and whose mark stayed
-            self._cells[place] = 0
+        self._clear_marks(lanes)
         for one in held:
             error = self._deaths.verdict(one, len(held) == 1, stuck, code)
             if error is not None:
@@ -93,6 +93,11 @@ class Recovery:
                 self._suspect(one, lost)
         self._deaths.replaced(lanes)
         return reports
+
+    def _clear_marks(self, lanes: Iterable[int]) -> None:
+        """Also of lanes whose report came through, and whose mark stayed."""
+        for place in lanes:
+            self._cells[place] = 0
 
     def _suspect(self, held: Held, lost: dict[Key, bool]) -> None:
         """Who of several it was shows when each is loaded alone."""

@@ -101,10 +101,7 @@ class Seats:
         return bool(self._arena.control[self._control.wanted_at(number)])
 
     def _take(self, number: int) -> None:
-        """Let a new worker take a seat, with an empty outbox."""
-        self._arena.control[self._control.heard_at(number)] = 0
-        for place in self._control.lanes_of(number):  # marks that were left behind
-            self._arena.control[place] = 0
+        """Let a new worker take a seat that another has left."""
         self.workers[number] = self._start(number)
         self._empty.discard(number)
         self._leaving.discard(number)
@@ -136,7 +133,9 @@ class Seats:
         return poll
 
     def _start(self, number: int) -> Any:
-        """Start the worker in a seat."""
+        """Start the worker in a seat, with an empty outbox, and no marks of whoever sat there before."""
+        for place in (self._control.heard_at(number), *self._control.lanes_of(number)):
+            self._arena.control[place] = 0
         context = self.staff.context
         worker = context.Process(target=worker_main, args=(self._station(number),), daemon=True)
         worker._name = watchful_name(worker.name, os.getpid())
