@@ -5,7 +5,7 @@ The page keeps all that stands outside the markers. A page without markers is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stoker.bench import CaseRecord, Finding, Record, summarise
@@ -37,6 +37,23 @@ def render(record: Record) -> str:
 def findings_table(record: Record) -> str:
     """The machine and the findings, without the series."""
     return "\n\n".join([_machine(record), _findings(record)])
+
+
+def case_table(record: Record, columns: Mapping[str, str]) -> str:
+    """The machine, and a row a case: its findings by what their claims end in, and what stands beside the first."""
+    rows = [_case_row(name, case, columns) for name, case in record.cases.items()]
+    heads = ("", *columns.values(), "")
+    return "\n\n".join([_machine(record), _table(heads, ("---", *("--:" for _ in columns), "---"), rows)])
+
+
+def _case_row(name: str, case: CaseRecord, columns: Mapping[str, str]) -> tuple[str, ...]:
+    cells = []
+    for ending in columns:
+        found = next((one for one in case.findings if one.claim.endswith(ending)), None)
+        short = found is not None and not found.passed
+        text = "" if found is None else figure(found.measured)
+        cells.append(f"**{text}** (target {target(found)})" if short and found is not None else text)
+    return name, *cells, case.findings[0].detail
 
 
 def _machine(record: Record) -> str:
