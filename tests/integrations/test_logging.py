@@ -115,7 +115,7 @@ def test_what_cannot_log_and_what_has_no_statistics_are_refused() -> None:
         stoker.log_stats(loader, 7)
     with pytest.raises(TypeError, match=r"needs a stoker\.DataLoader, but got DataLoader"):
         stoker.log_stats(torch.utils.data.DataLoader([1]), print)
-    with pytest.raises(ValueError, match="at least 1 step"):
+    with pytest.raises(ValueError, match=r"at least 1 \(steps\)"):
         stoker.log_stats(loader, print, every=0)
 
 
