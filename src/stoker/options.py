@@ -25,8 +25,8 @@ class Workers:
     share         "parts": every worker makes its part of each batch, so that a seeded run repeats; "rows": whoever is
                   free takes the next rows, so that a slow sample idles nobody; "batches": one worker makes a whole
                   batch, in torch's round robin. "auto": "parts", or "batches" where code can see who made a batch or
-                  wants all of it (worker_init_fn, collate_fn, `__getitems__`, iterable datasets):
-                  docs/decisions/0002-sharing-rows.md
+                  wants all of it (worker_init_fn, collate_fn, `__getitems__`, iterable datasets), or "rows" where
+                  it does not matter who loads what (reseed="sample", ranges): the list is in passes/assemble.py
     rows_per_run  rows a lane takes at a time when rows are shared; None measures and decides
     prefetch_bytes  memory for batches under way; at least two batches are always allowed
     on_death      "raise", or "restart": a new worker takes over what a dead one held; a sample that kills two workers

@@ -19,7 +19,7 @@ from stoker.auto.choice import Wanted, decide
 from stoker.auto.controller import Decision
 from stoker.auto.memory import room_for
 from stoker.auto.probe import probe
-from stoker.auto.processor import ProcessorTime, core_share, idle_s
+from stoker.auto.processor import ProcessorTime, core_share
 from stoker.auto.size import Limits, Size
 from stoker.auto.steering import Steering
 from stoker.options import Workers
@@ -203,7 +203,6 @@ def test_processor_time_is_counted_for_processes_that_come_and_go() -> None:
     assert time.total_s >= before + 0.03
     time.look([])
     assert time.total_s >= before + 0.03
-    assert idle_s() > 0
 
 
 def test_nobody_is_added_where_memory_is_short(tmp_path: Path) -> None:

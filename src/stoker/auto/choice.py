@@ -35,7 +35,7 @@ from torch.utils.data import IterableDataset
 from stoker.auto.forecast import INLINE, Forecast, crews, forecast, ranked
 from stoker.auto.probe import Probe, probe, shipping_bytes
 from stoker.auto.processor import core_share
-from stoker.auto.size import Limits, Size
+from stoker.auto.size import MOST_LANES, Limits, Size
 from stoker.options import Workers
 from stoker.sources.fetch import fetch_for, has_own_getitem, is_async
 from stoker.watch.stats import duration
@@ -49,7 +49,6 @@ _MOSTLY = 0.5
 # A wrong guess should cost little: workers have to promise a fifth, or their start has to be a trifle of the epoch.
 _CLEAR_GAIN = 0.8
 _WORTH_IT = 20
-_MOST_LANES = 32
 _LANES = (1, 2, 4, 8, 16, 32)
 
 
@@ -141,7 +140,7 @@ def _without_measuring(dataset: Any) -> Choice | None:
     if isinstance(dataset, IterableDataset):
         return _inline("an iterable dataset is split over workers by its author, not by the loader")
     if is_async(dataset):
-        lanes = _MOST_LANES
+        lanes = MOST_LANES
         return Choice(Workers(processes=0, threads=lanes), f"samples are awaited, {lanes} at a time")
     if fetch_for(dataset).arrays is not None:
         return _inline("a batch is gathered from arrays in one operation")
@@ -173,7 +172,7 @@ def _quickest(measured: Probe, core_count: int, start_method: str, in_processes:
     """The best crew. Only what mostly waits gets lanes in processes: not every dataset may be used by two threads."""
     lanes = _LANES if measured.waiting > _MOSTLY else (1,) if in_processes else (core_count,)
     lanes = (1,) if measured.draws and in_processes else lanes
-    possible = list(crews(core_count, lanes, in_processes, _MOST_LANES)) or [INLINE]
+    possible = list(crews(core_count, lanes, in_processes, MOST_LANES)) or [INLINE]
     return ranked(forecast(measured, crew, core_count, start_method) for crew in possible)[0]
 
 

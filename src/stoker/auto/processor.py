@@ -67,13 +67,3 @@ def _used_s(pid: int) -> float | None:
         return processor_ticks(pid) / _TICKS_PER_S
     except OSError:
         return None
-
-
-def idle_s() -> float:
-    """For how long cores of this machine have been idle, all added up: neither used nor taken away by its host."""
-    try:
-        with open("/proc/stat", "rb") as file:
-            fields = file.readline().split()
-        return (int(fields[4]) + int(fields[5])) / _TICKS_PER_S
-    except (OSError, IndexError):
-        return 0.0

@@ -61,11 +61,11 @@ class Limits:
         """Those of `workers`: its ranges; where there is none, its numbers, as the most there may be if `is_most`."""
         given = workers or Workers()
         processes = _range(given.processes, given.most_processes, is_most, max(_FEWEST, core_count))
-        threads = _range(given.threads, given.most_threads, is_most, _MOST_LANES)
+        threads = _range(given.threads, given.most_threads, is_most, MOST_LANES)
         return cls(*processes, max(1, threads[0]), max(1, threads[1]))
 
 
-_MOST_LANES = 32
+MOST_LANES = 32
 _FEWEST = 2  # processes that may always be tried: on one core one of them may wait for storage
 
 

@@ -54,7 +54,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     The arguments are torch's. Beside them:
 
-    num_workers  also "auto": measures a few samples, picks inline, threads or processes, and logs what and why
+    num_workers  also "auto": begins with a look at a few samples and goes on while the model trains (docs/auto.md)
     workers      `stoker.Workers(processes=…, threads=…, …)` instead of `num_workers`
     seed, order  arithmetic order: `seed=7` with or without `shuffle=True`, or an order of `stoker.order`; an epoch's
                  order is then a pure function of the seed and the epoch, and any place in it is found at once
